@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -26,12 +27,15 @@ from turnout.conditions import (
     decode,
     encode,
     format_condition,
+    leaves,
     parse,
 )
 from turnout.conditions.codec import KINDS
 from turnout.rpc.convert import data_from, subscription_from, subscription_to
 from turnout.rpc.v1 import subscriptions_pb2
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.delivery_settings import DeliverySettings
+from turnout.subscriptions.model import SETTINGS, Expiry, Start
 from turnout.subscriptions.stores._record import decode_record, document_of, encode_record, subscription_of
 
 
@@ -212,6 +216,66 @@ def test_group() -> None:
         subscription_to(subscription).data.route.condition.SerializeToString(deterministic=True).hex()
         == "0a1b080110021a0822060a01321a01611a0822060a01331a0162220131"
     )
+
+
+_GROUP = Group(
+    Logic.OR,
+    (
+        Kiwi("city", 'Jyväskylä "x" \\* \x01\x7f/\u2028', id="2"),
+        Group(
+            Logic.AND,
+            (Compare("total", Operator.AT_LEAST, 5, id="4"), Kiwi("k", "a*", partial=True, tree=True, id="5")),
+            negated=True,
+            id="3",
+        ),
+    ),
+    id="1",
+)
+_WHOLE = Subscription(
+    ["a.b", "https://h/x?y=1"],
+    _GROUP,
+    {"o.w$n%r": 'ä"\t'},
+    "s",
+    enabled=False,
+    expires=Expiry(datetime(2030, 1, 1, tzinfo=UTC), "wall"),
+    delivery=DeliverySettings(retry=(1.0, 0.1), headers={"X-A": "b"}),
+    start=Start(17),
+    keep=True,
+    project="value.id",
+    deliveries=5,
+)
+_SETTINGS = (
+    '"enabled":false,"expires":{"at":"2030-01-01T00:00:00+00:00","by":"wall"},'
+    '"delivery":{"retry":[1.0,0.1],"headers":{"X-A":"b"}},"from":17,"pause":{"keep":true},"project":"value.id",'
+    '"quota":{"deliveries":5}'
+)
+
+
+def test_row_of_a_whole_subscription() -> None:
+    """SQLite and PostgreSQL keep every field in one text; one of an earlier version writes numbers with a sign."""
+    record = (
+        '[["a.b","https://h/x?y=1"],{"groupCondition":{"id":"1","logic":"Or","group":[{"kiwiCondition":{"id":"2",'
+        '"key":"city","pattern":"Jyväskylä \\"x\\" \\\\* \\u0001\x7f/\u2028"}},{"groupCondition":{"id":"3","not":true,'
+        '"logic":"And","group":[{"compareCondition":{"id":"4","key":"total","op":">=","number":5.0}},'
+        '{"kiwiTreeCondition":{"id":"5","key":"k","pattern":"a*","partial":true}}]}}]}},{"o.w$n%r":"ä\\"\\t"},'
+        f"{{{_SETTINGS}}}]"
+    )
+    earlier = decode_record("s", record.replace("5.0", "1e+16"), 7).condition
+
+    assert record == encode_record(_WHOLE, iter(()).__next__)
+    assert repr(replace(_WHOLE, revision=7)) == repr(decode_record("s", record, 7))
+    assert [leaf.number for leaf in leaves(earlier) if isinstance(leaf, Compare)] == [1e16]
+
+
+def test_document_of_a_whole_subscription() -> None:
+    """MongoDB keeps every field in one document, with the tokens that it is looked up by."""
+    document = document_of(_WHOLE, 7)
+
+    assert document["metadata"] == {"o%2Ew%24n%25r": 'ä"\t'}
+    assert document["leaves"] == ['["city", "Jyväskylä \\"x\\" \\\\* \\u0001\x7f/\u2028", false]', '["k", "a*", true]']
+    assert document["pairs"] == ['["o.w$n%r", "ä\\"\\t"]']
+    assert {name: document[name] for name in SETTINGS} == json.loads(f"{{{_SETTINGS}}}")
+    assert repr(replace(_WHOLE, revision=7)) == repr(subscription_of(document))
 
 
 @pytest.mark.parametrize(

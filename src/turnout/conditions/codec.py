@@ -14,7 +14,7 @@ Fields at their default are left out when encoding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from turnout.base.terminal import nearest
@@ -30,19 +30,24 @@ _OBJECT = (dict, Mapping)
 """Types accepted as an object; ``dict`` first, because the test for ``Mapping`` takes ten times as long."""
 
 
-def encode(condition: Condition) -> Json:
+def encode(condition: Condition, make: Callable[[], str] = str) -> Json:
     """Return the condition as JSON; `decode` gives an equal one back, with the same ids and dialects.
+
+    Args:
+        condition: the condition.
+        make: gives an id to each node that has none, from the root on; without it they stay so.
 
     >>> from turnout.conditions import parse
     >>> encode(parse("NOT city:Oulu"))
     {'kiwiCondition': {'not': True, 'key': 'city', 'pattern': 'Oulu'}}
     """
-    body: Json = {"id": condition.id} if condition.id else {}
+    id_ = condition.id or make()
+    body: Json = {"id": id_} if id_ else {}
     if condition.negated:
         body["not"] = True
     if isinstance(condition, Group):
         body["logic"] = condition.logic.value
-        body["group"] = [encode(child) for child in condition.children]
+        body["group"] = [encode(child, make) for child in condition.children]
         return {"groupCondition": body}
     kind = kind_of(condition)
     body["key"] = condition.key

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import starmap
+from sys import intern
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from turnout.base.multivalued import (
@@ -238,7 +239,9 @@ class LeafKind:
         Raises:
             ConditionError: the values make no leaf of this kind.
         """
-        return self.leaf(*starmap(get, self._defaults))
+        *values, id_ = starmap(get, self._defaults)
+        # Keys are few and patterns repeat: a million subscriptions share them.
+        return self.leaf(*[intern(value) if type(value) is str else value for value in values], id_)
 
     def values(self, leaf: Leaf) -> Iterator[tuple[str, Any]]:
         """Yield the leaf's own fields as plain values by name, in order."""

@@ -19,7 +19,7 @@ from turnout.records.text import texts_of_values
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
 from turnout.subscriptions.import_set import Effect, ImportPlan
-from turnout.subscriptions.model import Expiry, ExpiryClock, settings_from_mapping
+from turnout.subscriptions.model import ExpiryClock, settings_from_mapping
 from turnout.subscriptions.past import AuditEntry, Creation, time_of
 from turnout.subscriptions.search import Edited, Search
 from turnout.subscriptions.store import ChangeSet
@@ -45,23 +45,22 @@ def settings_from(message: SettingsMessage) -> JsonObject:
         number = int(message.expires.by)
         if not 0 <= number < len(_CLOCKS):
             raise SubscriptionInvalidError(f"expires.by: expected 0 (record) or 1 (wall), found {number}")
-        settings["expires"] = Expiry(time_of(message.expires.at), _CLOCKS[number])
+        settings["expires"] = {"at": time_of(message.expires.at), "by": _CLOCKS[number]}
     if message.start:
-        settings |= settings_from_mapping({"from": message.start})
+        settings["from"] = message.start
     if message.keepPaused:
-        settings["keep"] = True
+        settings["pause"] = {"keep": True}
     if message.HasField("delivery"):
         try:
-            delivery = MessageToDict(message.delivery)
+            settings["delivery"] = _whole(MessageToDict(message.delivery))
         except ValueError as problem:
             # NaN and infinities, which JSON does not have.
             raise SubscriptionInvalidError(f"delivery: {problem}") from None
-        settings |= settings_from_mapping({"delivery": _whole(delivery)})
     if message.project:
         settings["project"] = message.project
     if message.deliveriesQuota:
-        settings |= settings_from_mapping({"quota": {"deliveries": message.deliveriesQuota}})
-    return settings
+        settings["quota"] = {"deliveries": message.deliveriesQuota}
+    return settings_from_mapping(settings)
 
 
 def _whole(value: Any) -> Any:

@@ -18,7 +18,6 @@ from itertools import islice
 from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from turnout.base.startup import paused_gc
 from turnout.base.terminal import first_names
@@ -31,8 +30,8 @@ from turnout.subscriptions.store import PlainLineStore, Store, create_many
 from turnout.subscriptions.validation import MAX_LEAVES, are_plain, check
 
 
-class _Leaf(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, gc=False):
-    """The fields in the order of a store's record."""
+class KiwiNode(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """Pattern leaf of a condition in JSON: the fields that stores look up, in their order."""
 
     id: str = ""
     negated: bool = msgspec.field(name="not", default=False)
@@ -41,31 +40,33 @@ class _Leaf(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_o
     partial: bool = False
 
 
-class _Child(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    kiwi: _Leaf | UnsetType = msgspec.field(name="kiwiCondition", default=UNSET)
-    tree: _Leaf | UnsetType = msgspec.field(name="kiwiTreeCondition", default=UNSET)
+class Node(msgspec.Struct, omit_defaults=True, gc=False):
+    """Node of a condition in JSON. Other kinds are passed over: one of them has no field here."""
+
+    kiwi: KiwiNode | None = msgspec.field(name="kiwiCondition", default=None)
+    tree: KiwiNode | None = msgspec.field(name="kiwiTreeCondition", default=None)
+    group: GroupNode | None = msgspec.field(name="groupCondition", default=None)
 
 
-class _Group(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, gc=False):
+class GroupNode(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """Group of nodes."""
+
     id: str = ""
+    negated: bool = msgspec.field(name="not", default=False)
     logic: Literal["And", "Or", "Xor"]
-    group: list[_Child]
+    group: list[Node]
 
 
-class _Root(_Child, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    group: _Group | UnsetType = msgspec.field(name="groupCondition", default=UNSET)
-
-
-class _Route(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _Route(msgspec.Struct, gc=False):
     destinations: list[str]
-    condition: _Root
+    condition: Node
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, gc=False):
-    id: str | UnsetType = UNSET
-    metadata: dict[str, str] | UnsetType = UNSET
+class _Line(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    id: str = ""
+    metadata: dict[str, str] | None = None
     route: _Route
-    revision: int | UnsetType = UNSET
+    revision: int | None = None
 
 
 class PlainLine(msgspec.Struct, gc=False):
@@ -74,14 +75,13 @@ class PlainLine(msgspec.Struct, gc=False):
     id: str
     metadata: dict[str, str]
     _route: _Route
-    _leaves: list[_Leaf]
+    _leaves: list[KiwiNode]
 
     def record(self, make: Callable[[], str]) -> str:
         """Name the nodes without an id, and return the text of `turnout.subscriptions.stores._record.encode_record`."""
         condition = self._route.condition
-        group = condition.group
-        if group is not UNSET:
-            group.id = group.id or make()
+        if condition.group is not None:
+            condition.group.id = condition.group.id or make()
         for leaf in self._leaves:
             leaf.id = leaf.id or make()
         return _encode((self._route.destinations, condition, self.metadata)).decode()
@@ -97,28 +97,28 @@ class PlainLine(msgspec.Struct, gc=False):
 
     def to_json(self) -> bytes:
         """Return it as a line again."""
-        return _encode({"id": self.id, "metadata": self.metadata, "route": self._route})
+        return _encode(_Line(id=self.id, metadata=self.metadata, route=self._route))
 
     def leaf_rows(self, id_: str) -> list[tuple[str, str, bool, str]]:
         """Return key, pattern, partial flag and the given id of each leaf; all rows are different."""
         return [(leaf.key, leaf.pattern, leaf.partial, id_) for leaf in self._leaves]
 
 
-def _leaves(root: _Root) -> list[_Leaf] | None:
-    """Return the leaves; None if a node has no kind, or several, or a pattern that has to be parsed."""
-    children: Sequence[_Child] = (root,)
-    if root.group is not UNSET:
-        if root.kiwi is not UNSET or root.tree is not UNSET:
+def _leaves(root: Node) -> list[KiwiNode] | None:
+    """Return the leaves; None if a node is of another kind, or of several, or has a pattern that has to be parsed."""
+    children = [root]
+    if (group := root.group) is not None:
+        if group.negated or root.kiwi is not None or root.tree is not None:
             return None
-        children = root.group.group
-    found: list[_Leaf] = []
+        children = group.group
+    found: list[KiwiNode] = []
     for child in children:
         leaf, tree = child.kiwi, child.tree
-        if leaf is UNSET:
-            if tree is UNSET or "*" in tree.pattern[:-1]:
+        if leaf is None:
+            if tree is None or "*" in tree.pattern[:-1]:
                 return None
             leaf = tree
-        elif tree is not UNSET:
+        elif tree is not None:
             return None
         if not leaf.key or "\\" in leaf.pattern:
             return None
@@ -126,11 +126,11 @@ def _leaves(root: _Root) -> list[_Leaf] | None:
     return found
 
 
-def _keeps_rules(line: _Line, found: list[_Leaf]) -> bool:
+def _keeps_rules(line: _Line, found: list[KiwiNode]) -> bool:
     """Return True if it keeps all rules for certain."""
     destinations = line.route.destinations
     metadata = line.metadata or {}
-    texts = [line.id or "", *destinations, *metadata, *metadata.values()]
+    texts = [line.id, *destinations, *metadata, *metadata.values()]
     patterns = set()
     promised = False
     for leaf in found:
@@ -140,7 +140,7 @@ def _keeps_rules(line: _Line, found: list[_Leaf]) -> bool:
         promised = promised or not leaf.negated
     return (
         promised
-        and (1 < len(found) <= MAX_LEAVES) == (line.route.condition.group is not UNSET)
+        and (1 < len(found) <= MAX_LEAVES) == (line.route.condition.group is not None)
         and len(patterns) == len(found)
         and are_plain(texts, destinations)
     )
@@ -166,11 +166,11 @@ def read_plain(line: str | bytes) -> PlainLine | None:
         return None
     if not found or not _keeps_rules(read, found) or not _has_all(line, read):
         return None
-    return PlainLine(read.id or "", read.metadata or {}, read.route, found)
+    return PlainLine(read.id, read.metadata or {}, read.route, found)
 
 
 def _has_all(line: str | bytes, read: _Line) -> bool:
-    """Return True if all keys of a line were read: of a key that occurs twice, only one is.
+    """Return True if all keys of a line were read: unknown ones are not, and one of two that are the same.
 
     Written again without defaults, the line has as many quotes, or some were left out: then it is read with care.
     """

@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Final, Generic, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Self, TypeVar, get_args
 
 from turnout.base.clocks import microseconds_since_epoch
 from turnout.base.untrusted import JsonMapping, JsonObject, decimal, is_whole
@@ -328,67 +328,47 @@ class Changes:
 MAX_DELIVERIES: Final = 1_000_000
 """Largest quota of deliveries, in requests of a second."""
 
-SETTINGS: Final = ("enabled", "expires", "delivery", "from", "pause", "project", "quota")
-"""Their names in the JSON of a subscription."""
 
+class _Setting(NamedTuple):
+    """Setting of a subscription in JSON.
 
-def settings_to_mapping(subscription: Subscription, *, plain: bool = False) -> JsonObject:
-    """Return the settings that are not defaults, from which `settings_from_mapping` restores them.
-
-    Args:
-        subscription: has them.
-        plain: with secrets that are not encrypted; see `DeliverySettings.to_mapping`.
+    Attributes:
+        field: field of a `Subscription` that holds it.
+        read: makes its value of plain JSON, or raises `SubscriptionInvalidError`.
+        write: makes plain JSON of its value.
     """
-    settings: JsonObject = {}
-    if not subscription.enabled:
-        settings["enabled"] = False
-    if subscription.expires is not None:
-        settings["expires"] = subscription.expires.to_mapping()
-    if subscription.delivery is not None:
-        settings["delivery"] = subscription.delivery.to_mapping(plain=plain)
-    if subscription.start is not None:
-        settings["from"] = subscription.start.to_plain()
-    if subscription.keep:
-        settings["pause"] = {"keep": True}
-    if subscription.project:
-        settings["project"] = subscription.project
-    if subscription.deliveries is not None:
-        settings["quota"] = {"deliveries": subscription.deliveries}
-    return settings
+
+    field: str
+    read: Callable[[object], object]
+    write: Callable[..., object]
 
 
-def settings_from_mapping(mapping: JsonMapping) -> JsonObject:
-    """Return the settings in a mapping, which may hold other names, as arguments of a `Subscription`.
+def _enabled(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise SubscriptionInvalidError(f"enabled: expected true or false, found {value!r:.60}")
+    return value
 
-    Raises:
-        SubscriptionInvalidError: one means nothing; the message names the field, the value and the expectation.
-    """
-    settings: JsonObject = {}
-    if "enabled" in mapping:
-        enabled = mapping["enabled"]
-        if not isinstance(enabled, bool):
-            raise SubscriptionInvalidError(f"enabled: expected true or false, found {enabled!r:.60}")
-        settings["enabled"] = enabled
-    if mapping.get("from") is not None:
-        settings["start"] = Start.from_plain(mapping["from"])
-    if mapping.get("pause") is not None:
-        settings["keep"] = _keep(mapping["pause"])
-    if mapping.get("expires") is not None:
-        settings["expires"] = Expiry.from_mapping(mapping["expires"])
-    if mapping.get("delivery") is not None:
-        try:
-            settings["delivery"] = DeliverySettings.from_mapping(mapping["delivery"])
-        except ConfigError as problem:
-            mistakes = (f"{'.'.join(filter(None, ('delivery', one.path)))}: {one.problem}" for one in problem.mistakes)
-            raise SubscriptionInvalidError("; ".join(mistakes)) from problem
-    if mapping.get("project") is not None:
-        project = mapping["project"]
-        if not isinstance(project, str):
-            raise SubscriptionInvalidError(f"project: expected an expression of CEL as a text, found {project!r:.60}")
-        settings["project"] = project
-    if mapping.get("quota") is not None:
-        settings["deliveries"] = _deliveries(mapping["quota"])
-    return settings
+
+def _delivery(value: object) -> DeliverySettings:
+    try:
+        return DeliverySettings.from_mapping(value)
+    except ConfigError as problem:
+        mistakes = (f"{'.'.join(filter(None, ('delivery', one.path)))}: {one.problem}" for one in problem.mistakes)
+        raise SubscriptionInvalidError("; ".join(mistakes)) from problem
+
+
+def _keep(pause: object) -> bool:
+    """Return the one setting of pauses."""
+    keep = pause.get("keep", False) if isinstance(pause, Mapping) and set(pause) <= {"keep"} else None
+    if not isinstance(keep, bool):
+        raise SubscriptionInvalidError(f"pause: expected {{'keep': true}} or {{'keep': false}}, found {pause!r:.60}")
+    return keep
+
+
+def _project(value: object) -> str:
+    if not isinstance(value, str):
+        raise SubscriptionInvalidError(f"project: expected an expression of CEL as a text, found {value!r:.60}")
+    return value
 
 
 def _deliveries(quota: object) -> int:
@@ -401,9 +381,45 @@ def _deliveries(quota: object) -> int:
     return value
 
 
-def _keep(pause: object) -> bool:
-    """Return the one setting of pauses."""
-    keep = pause.get("keep", False) if isinstance(pause, Mapping) and set(pause) <= {"keep"} else None
-    if not isinstance(keep, bool):
-        raise SubscriptionInvalidError(f"pause: expected {{'keep': true}} or {{'keep': false}}, found {pause!r:.60}")
-    return keep
+SETTINGS: Final[Mapping[str, _Setting]] = {
+    "enabled": _Setting("enabled", _enabled, bool),
+    "expires": _Setting("expires", Expiry.from_mapping, Expiry.to_mapping),
+    "delivery": _Setting("delivery", _delivery, DeliverySettings.to_mapping),
+    "from": _Setting("start", Start.from_plain, Start.to_plain),
+    "pause": _Setting("keep", _keep, lambda keep: {"keep": keep}),
+    "project": _Setting("project", _project, str),
+    "quota": _Setting("deliveries", _deliveries, lambda number: {"deliveries": number}),
+}
+"""By their names in the JSON of a subscription. Null stands for the default, but for ``enabled``."""
+
+_DEFAULTS: Final = {item.name: item.default for item in fields(Subscription)}
+
+
+def settings_to_mapping(subscription: Subscription, *, plain: bool = False) -> JsonObject:
+    """Return the settings that are not defaults, from which `settings_from_mapping` restores them.
+
+    Args:
+        subscription: has them.
+        plain: with secrets that are not encrypted; see `DeliverySettings.to_mapping`.
+    """
+    settings: JsonObject = {}
+    for name, setting in SETTINGS.items():
+        value = getattr(subscription, setting.field)
+        if value != _DEFAULTS[setting.field]:
+            settings[name] = value.to_mapping(plain=plain) if name == "delivery" else setting.write(value)
+    return settings
+
+
+def settings_from_mapping(mapping: JsonMapping) -> JsonObject:
+    """Return the settings in a mapping, which may hold other names, as arguments of a `Subscription`.
+
+    Raises:
+        SubscriptionInvalidError: one means nothing; the message names the field, the value and the expectation.
+    """
+    return {
+        setting.field: setting.read(mapping[name])
+        if mapping[name] is not None or name == "enabled"
+        else _DEFAULTS[setting.field]
+        for name, setting in SETTINGS.items()
+        if name in mapping
+    }

@@ -365,18 +365,16 @@ def settings_of(
     """
     from turnout.subscriptions.model import settings_from_mapping
 
-    settings: JsonObject = {}
-    if expires == "never":
-        settings["expires"] = None
-    elif expires is not None:
-        settings |= settings_from_mapping({"expires": {"at": expires, "by": expires_by}})
+    given: JsonObject = {}
+    if expires is not None:
+        given["expires"] = None if expires == "never" else {"at": expires, "by": expires_by}
     if delivery is not None:
-        settings |= settings_from_mapping({"delivery": json_of(delivery, "--delivery")})
+        given["delivery"] = json_of(delivery, "--delivery")
     if start is not None:
-        settings |= {"start": None, **settings_from_mapping({"from": start})}
+        given["from"] = start
     if project is not None:
-        settings["project"] = project
-    return settings
+        given["project"] = project
+    return settings_from_mapping(given)
 
 
 def pause(

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from turnout.base.untrusted import JsonObject
-from turnout.conditions import Condition, decode, encode, format_condition, parse
+from turnout.conditions import decode, encode, format_condition, parse
 from turnout.errors import ConditionError, ConfigError, Mistake
 from turnout.server.preconditions import Conditions
 from turnout.server.rest.dependencies import (
@@ -41,7 +41,7 @@ from turnout.server.security import JSON_LINES
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.import_set import LAST_RECORDS, ImportSet
 from turnout.subscriptions.lines import PlainLine, doubts
-from turnout.subscriptions.model import Expiry, ExpiryClock, expiry_time, settings_from_mapping
+from turnout.subscriptions.model import ExpiryClock, expiry_time, settings_from_mapping
 from turnout.subscriptions.past import Action
 from turnout.subscriptions.search import LEAF_KINDS, Edit, Search
 
@@ -64,10 +64,6 @@ class ExpiryModel(RequestForm):
 
     at: Annotated[datetime, BeforeValidator(expiry_time)] = Field(description="UTC without an offset")
     by: ExpiryClock = Field(default="record", description="the time of records, or the clock when they are matched")
-
-    def expiry(self) -> Expiry:
-        """Return the expiry."""
-        return Expiry(self.at, self.by)
 
 
 class PauseModel(RequestForm):
@@ -165,14 +161,14 @@ class SubscriptionForm(RequestForm):
         Raises:
             ConditionError: the condition cannot be read; the message names the place.
         """
+        destinations = self.destinations or []
         if self.route is not None:
-            condition = decode(self.route.condition, "route.condition")
-            return self._with_settings(self.route.destinations, condition)
-        condition = parse(self.condition_text) if self.condition_text is not None else decode(self.condition)
-        return self._with_settings(self.destinations or [], condition)
-
-    def _with_settings(self, destinations: list[str], condition: Condition) -> Subscription:
-        return Subscription(destinations, condition, self.metadata, self.id, enabled=self.enabled, **_settings(self))
+            destinations, condition = self.route.destinations, decode(self.route.condition, "route.condition")
+        elif self.condition_text is not None:
+            condition = parse(self.condition_text)
+        else:
+            condition = decode(self.condition)
+        return Subscription(destinations, condition, self.metadata, self.id, **_settings(self))
 
 
 class SubscriptionsForm(RequestForm):
@@ -270,18 +266,11 @@ def _settings(form: SubscriptionForm | SubscriptionChange) -> JsonObject:
     Raises:
         SubscriptionInvalidError: there are no such settings.
     """
-    settings: JsonObject = {}
-    if "expires" in form.model_fields_set:
-        settings["expires"] = None if form.expires is None else form.expires.expiry()
-    if "delivery" in form.model_fields_set:
-        settings |= {"delivery": None, **settings_from_mapping({"delivery": form.delivery})}
-    if "start" in form.model_fields_set:
-        settings |= {"start": None, **settings_from_mapping({"from": form.start})}
-    if "pause" in form.model_fields_set:
-        settings["keep"] = form.pause is not None and form.pause.keep
-    if form.project is not None:
-        settings["project"] = form.project
-    return settings
+    given = form.model_dump(by_alias=True, exclude_unset=True)
+    # For these two, null is as good as nothing; for others it is the default.
+    return settings_from_mapping(
+        {name: value for name, value in given.items() if value is not None or name not in ("enabled", "project")}
+    )
 
 
 class SubscriptionChange(RequestForm):
@@ -317,15 +306,7 @@ class SubscriptionChange(RequestForm):
             condition = decode(self.condition)
         destinations = found.destinations if self.destinations is None else self.destinations
         metadata = found.metadata if self.metadata is None else self.metadata
-        enabled = found.enabled if self.enabled is None else self.enabled
-        return replace(
-            found,
-            destinations=destinations,
-            metadata=metadata,
-            condition=condition,
-            enabled=enabled,
-            **_settings(self),
-        )
+        return replace(found, destinations=destinations, metadata=metadata, condition=condition, **_settings(self))
 
 
 class AuditEntryModel(BaseModel):
