@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from turnout.base.terminal import json_text, plural, printable_lines, printable_on_terminal
+from turnout.base.untrusted import JsonObject
 from turnout.cli.exits import DONE, FAILED
 from turnout.errors import ConfigError, Mistake
 
@@ -384,7 +385,7 @@ class _DraftFile:
     as_json: bool
     exact: bool
 
-    def write(self, drafted: Callable[[dict[str, Any]], Draft], source: str | None, to: str | None) -> int:
+    def write(self, drafted: Callable[[JsonObject], Draft], source: str | None, to: str | None) -> int:
         """Make and write the draft, and report its parts; return the exit code, see `_exit_code`.
 
         Something is left where ``turnout check`` would reject it, or where a part is lost that changes its meaning.

@@ -209,7 +209,7 @@ class LeafField(NamedTuple):
     name: str
     attribute: str
     types: tuple[type, ...]
-    default: Any
+    default: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +227,13 @@ class LeafKind:
     leaf: Callable[..., Leaf]
     fields: tuple[LeafField, ...] = ()
     implied: Mapping[str, bool] = field(default_factory=dict)
-    _defaults: tuple[tuple[str, Any], ...] = field(init=False, repr=False)
+    _defaults: tuple[tuple[str, object], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         own = ((field.name, field.default) for field in self.fields)
         object.__setattr__(self, "_defaults", (("key", ""), *own, ("not", False), *self.implied.items(), ("id", "")))
 
-    def read(self, get: Callable[[str, Any], Any]) -> Leaf:
+    def read(self, get: Callable[[str, object], object]) -> Leaf:
         """Build the leaf; *get(name, default)* returns each field.
 
         Raises:
@@ -243,7 +243,7 @@ class LeafKind:
         # Keys are few and patterns repeat: a million subscriptions share them.
         return self.leaf(*[intern(value) if type(value) is str else value for value in values], id_)
 
-    def values(self, leaf: Leaf) -> Iterator[tuple[str, Any]]:
+    def values(self, leaf: Leaf) -> Iterator[tuple[str, object]]:
         """Yield the leaf's own fields as plain values by name, in order."""
         for name, attribute, _, _ in self.fields:
             value = getattr(leaf, attribute)

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from typing import Final, NamedTuple, Self, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from turnout.base.files import read_file
+from turnout.base.untrusted import JsonObject
 from turnout.errors import ConfigError, MissingExtraError, Mistake, StreamError
 
 FILE: Final = "turnout.token.file"
@@ -135,7 +136,7 @@ def _parsed(text: str) -> tuple[str, float]:
     return token, float(until)
 
 
-def _claims(token: str) -> dict[str, Any]:
+def _claims(token: str) -> JsonObject:
     """Return the claims of a JWT, unverified; none of another token."""
     parts = token.split(".")
     try:

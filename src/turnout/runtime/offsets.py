@@ -36,7 +36,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import pyarrow as pa
 
 from turnout.base.startup import freeze_gc
-from turnout.base.untrusted import is_whole
+from turnout.base.untrusted import JsonMapping, JsonObject, is_whole
 from turnout.engine.counts import Counts
 from turnout.nats.protocol.positions import Position, StreamIdentity
 from turnout.runtime.open_splits import position_after
@@ -161,7 +161,7 @@ def records_of(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield from reader.batches_with_stream()
 
 
-NatsOffset: TypeAlias = "dict[str, Any]"
+NatsOffset: TypeAlias = JsonObject
 """Next sequence of each stream, and the keys above; the content of a checkpoint."""
 
 _OPEN_SUFFIX: Final = ".open"
@@ -179,7 +179,7 @@ LARGE_BACKLOG: Final = 50_000
 _SMALL_BACKLOG: Final = 10_000
 
 
-def identity_in(offset: Mapping[str, Any], stream: str) -> StreamIdentity | None:
+def identity_in(offset: JsonMapping, stream: str) -> StreamIdentity | None:
     """Return the identity of a stream that an offset has; None in one of an earlier release."""
     created = offset.get(f"{stream}{_CREATED_SUFFIX}")
     if not isinstance(created, str):
@@ -188,14 +188,14 @@ def identity_in(offset: Mapping[str, Any], stream: str) -> StreamIdentity | None
     return StreamIdentity(created, token) if isinstance(token, str) else StreamIdentity.of(created)
 
 
-def identities_in(offset: Mapping[str, Any]) -> dict[str, StreamIdentity]:
+def identities_in(offset: JsonMapping) -> dict[str, StreamIdentity]:
     """Return the identities of streams that an offset has, by stream."""
     streams = [name.removesuffix(_CREATED_SUFFIX) for name in offset if name.endswith(_CREATED_SUFFIX)]
     found = {stream: identity_in(offset, stream) for stream in streams}
     return {stream: identity for stream, identity in found.items() if identity is not None}
 
 
-def time_in(offset: Mapping[str, Any], stream: str) -> int | None:
+def time_in(offset: JsonMapping, stream: str) -> int | None:
     """Return when the message before the sequence of an offset was stored; None if it does not say so."""
     time = offset.get(f"{stream}{_TIME_SUFFIX}")
     return time if is_whole(time) else None
@@ -214,13 +214,13 @@ def position_keys(positions: Mapping[str, Position]) -> NatsOffset:
     return offset
 
 
-def number_in(offset: Mapping[str, Any], stream: str | None = None) -> int | None:
+def number_in(offset: JsonMapping, stream: str | None = None) -> int | None:
     """Return the number of the first open split in an offset, or of a stream's; None if there is none."""
     numbers = open_numbers(offset)
     return next(iter(numbers.values()), None) if stream is None else numbers.get(stream)
 
 
-def open_numbers(offset: Mapping[str, Any]) -> dict[str, int]:
+def open_numbers(offset: JsonMapping) -> dict[str, int]:
     """Return the numbers of the open splits in an offset, by stream; those of Kafka's partitions by index."""
     first, count = offset.get(OPEN), offset.get(SPLITS)
     if is_whole(first):
@@ -228,7 +228,7 @@ def open_numbers(offset: Mapping[str, Any]) -> dict[str, int]:
     return _with_suffix(offset, _OPEN_SUFFIX)
 
 
-def begins(offset: Mapping[str, Any]) -> dict[str, int]:
+def begins(offset: JsonMapping) -> dict[str, int]:
     """Return the first sequences of a micro-batch that its offset records, by stream."""
     return _with_suffix(offset, _BEGIN_SUFFIX)
 
@@ -238,7 +238,7 @@ def begin_keys(starts: Mapping[str, Position]) -> NatsOffset:
     return {f"{stream}{_BEGIN_SUFFIX}": position.next for stream, position in starts.items()}
 
 
-def _with_suffix(offset: Mapping[str, Any], suffix: str) -> dict[str, int]:
+def _with_suffix(offset: JsonMapping, suffix: str) -> dict[str, int]:
     return {name.removesuffix(suffix): number for name, number in offset.items() if name.endswith(suffix)}
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from turnout.base.untrusted import JsonMapping
 from turnout.engine.counts import Counts, Flow
 from turnout.errors import StreamError
 from turnout.runtime.driver import OpenSession
@@ -147,10 +148,10 @@ class OpenSink(Protocol):
     def flush(self) -> list[Result]:
         """Wait for every acknowledgement."""
 
-    def resume(self, split: str) -> Mapping[str, Any] | None:
+    def resume(self, split: str) -> JsonMapping | None:
         """Begin a transaction, after the end of all earlier ones; return the progress that was committed last."""
 
-    def commit(self, split: str, counts: Mapping[str, Any], *, follows: bool = False) -> bool:
+    def commit(self, split: str, counts: JsonMapping, *, follows: bool = False) -> bool:
         """Commit the transaction with a progress; False if it has to be made again. Another one *follows*."""
 
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from turnout.base.files import FileChanges
 from turnout.base.histogram import Histogram
+from turnout.base.untrusted import JsonMapping
 from turnout.engine.counts import Counts, Flow
 from turnout.engine.dead_letters import IN_FULL
 from turnout.engine.result import Result
@@ -101,7 +102,7 @@ _POSITION = ("topic", "partition", "offset", "timestamp")
 _log = logging.getLogger("turnout.errors")
 
 
-def log_failures(metrics: Mapping[str, Any], *, route: str) -> None:
+def log_failures(metrics: JsonMapping, *, route: str) -> None:
     """Write the observation to the logger ``turnout.errors``, at the level ERROR."""
     count = metrics.get(FAILURES_COUNT) or 0
     failures = metrics.get(FAILURES) or []

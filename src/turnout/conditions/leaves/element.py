@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from turnout.base.multivalued import ANY_KEY, Expanded, Metadata, Texts, metadata_key, split_kind, texts_or_none
 from turnout.conditions.anchor import PRESENCE, Anchor
@@ -217,7 +217,7 @@ def _holds(condition: Condition, metadata: Metadata, element: DynamicValue) -> b
     return holds != condition.negated
 
 
-def _elements(value: str) -> Sequence[Any]:
+def _elements(value: str) -> Sequence[object]:
     try:
         read = json.loads(value, parse_float=NumberText)
     except (ValueError, RecursionError):
@@ -229,7 +229,7 @@ _cached = lru_cache(maxsize=1024)(_elements)
 _cached_long = lru_cache(maxsize=2)(_elements)
 
 
-def _elements_read(value: str) -> Sequence[Any]:
+def _elements_read(value: str) -> Sequence[object]:
     if len(value) > _MOST_CACHED:
         return _elements(value)
     return _cached(value) if len(value) <= _LONG else _cached_long(value)
@@ -264,12 +264,12 @@ def _steps(path: str) -> tuple[str, ...] | None:
         return None
 
 
-def _at(element: DynamicValue, path: str) -> Sequence[Any]:
+def _at(element: DynamicValue, path: str) -> Sequence[object]:
     """Return the values at a path in an element."""
     if path == _SELF:
         return [element]
     steps = _steps(path)
-    values: Sequence[Any] = [] if steps is None else [element]
+    values: Sequence[object] = [] if steps is None else [element]
     for step in steps or ():
         if step is EACH:
             values = flat_elements(values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -51,11 +51,11 @@ class DeliveryPart(Part):
 
     subscription: str | None = None
     destination: str | None = None
-    body: Any = None
+    body: object = None
 
     @model_validator(mode="before")
     @classmethod
-    def _of_text(cls, value: Any) -> Any:
+    def _of_text(cls, value: object) -> object:
         return {"destination": value} if isinstance(value, str) else value
 
 
@@ -81,8 +81,8 @@ class ExpectPart(Part):
     stage: str | None = None
     reason: str | None = None
     topic: str | None = None
-    key: Any = None
-    value: Any = None
+    key: object = None
+    value: object = None
     value_base64: str | None = None
     headers: JsonObject | None = None
     deliveries: list[DeliveryPart] | None = None
@@ -90,7 +90,7 @@ class ExpectPart(Part):
 
     @field_validator("exact", mode="before")
     @classmethod
-    def _of_flag(cls, value: Any) -> Any:
+    def _of_flag(cls, value: object) -> object:
         if isinstance(value, bool):
             return ["value", "headers", "deliveries"] if value else []
         return value

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, cast
 import pyarrow as pa
 
 from turnout.base.background import Background
+from turnout.base.untrusted import JsonObject
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.clients import patiently
@@ -119,7 +120,7 @@ def opened(
         start: the first offsets.
         seconds: the longest wait.
     """
-    position = KafkaOffsets.of_json(cast("dict[str, Any]", start))
+    position = KafkaOffsets.of_json(cast("JsonObject", start))
     with (
         KafkaAdmin(options.client) as admin,
         closing(KafkaOpenReader(options, topics, position, admin, seconds)) as one,

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from turnout.base.untrusted import is_whole
+from turnout.base.untrusted import JsonMapping, is_whole
 from turnout.codecs import codec_of
 from turnout.engine.counts import Counts
 from turnout.engine.dead_letters import IN_FULL
@@ -185,10 +185,10 @@ def ended_at(report: StreamingQueryProgress) -> float:
     return datetime.fromisoformat(report.timestamp).timestamp() + report.batchDuration / 1000
 
 
-def metrics_of(report: StreamingQueryProgress, name: str) -> Mapping[str, Any]:
+def metrics_of(report: StreamingQueryProgress, name: str) -> JsonMapping:
     """Return the observed metrics of a name; empty if no row was observed."""
     observed = report.observedMetrics.get(name)
-    metrics: Mapping[str, Any] = {} if observed is None else _by_name(observed.asDict())
+    metrics: JsonMapping = {} if observed is None else _by_name(observed.asDict())
     return metrics
 
 
@@ -203,7 +203,7 @@ def _by_name(value: Any) -> Any:
     return {field["name"]: _by_name(item) for field, item in zip(fields, value["values"], strict=True)}
 
 
-def counts_of(metrics: Mapping[str, Any]) -> Counts:
+def counts_of(metrics: JsonMapping) -> Counts:
     """Return the counts of a micro-batch, from its observations."""
     return sum_of(metrics.get("counts") or ())
 

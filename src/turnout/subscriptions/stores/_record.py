@@ -162,7 +162,7 @@ def _tree(node: Condition) -> JsonObject:
         children = [_tree(child) for child in node.children]
         return {"base": {"id": node.id, "not": node.negated}, "logic": node.logic.value, "group": children}
     kind = kind_of(node)
-    fields = {"id": node.id, "base": {"not": node.negated}, "key": node.key}
+    fields: JsonObject = {"id": node.id, "base": {"not": node.negated}, "key": node.key}
     # Of the flags the original has only one, and that always.
     fields |= {name: value for name, value in kind.values(node) if value is not False or name == "partial"}
     return fields | {name: True for name, value in kind.implied.items() if value}
