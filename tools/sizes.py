@@ -23,7 +23,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 MOST_LINES = 780
 """Maximum number of lines of a module."""
-MOST = {"modules": 534, "code_lines": 102_810, "any": 500}
+MOST = {"modules": 534, "code_lines": 102_780, "any": 450}
 """Limits of the whole package."""
 
 

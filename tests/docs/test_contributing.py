@@ -39,6 +39,7 @@ def test_what_can_be_added_has_a_section() -> None:
         "count",
         "endpoint format",
         "option to sinks",
+        "store",
         "page",
         "benchmark",
     }

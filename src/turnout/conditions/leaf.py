@@ -103,7 +103,7 @@ class Check(NamedTuple):
         text: text to compare with; the pattern for ``glob``, ``re`` and ``subject``, the condition for ``any``; the
             first address for ``cidr``, the other key for ``field``.
         last: the last address for ``cidr``, the operator for ``field``.
-        number: number to compare with.
+        number: number to compare with, of a comparison alone.
         partial: any lexeme will do.
         fold: fold the value first; *text* is folded already, but for a pattern.
         negated: the other way round, also for a missing key.

@@ -225,8 +225,9 @@ class Clauses:
                 # The prefix or the suffix itself is first; its parts add nothing.
                 self._choose(clause, check.key, lookups_of(check)[:1])
             return clause
-        if check.op[0] == "n":
-            return self._interval(self.literals.key_number(check.key), _LIMITS[check.op[1:]](check.number))
+        if check.op[0] == "n" and (limits := _LIMITS.get(check.op[1:])) is not None:
+            return self._interval(self.literals.key_number(check.key), limits(check.number))
+        assert not check.number, f"{check.op}: of no comparison, and only their number is kept"
         self.tests.append((form_of(check), check.text, check.last))
         clause = self._new(HOLDS, self.literals.key_number(check.key), len(self.tests) - 1)
         self._choose(clause, check.key, parts_of(check, glob) or lookups_of(check, glob))
