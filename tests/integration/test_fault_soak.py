@@ -253,7 +253,7 @@ class FromNats(Sides):
         self.from_server = stack.enter_context(NatsServer(self.folder / "source"))
         url = self.proxied(stack, self.from_server.port).url
         self.source = f'format: nats, servers: "{url}", stream: IN{self.per_batch}'
-        self.read_topic = "in.>"
+        self.read_topic = "in.*"
         create(self.from_server, "IN")
 
     def faults(self) -> dict[str, Fault]:
