@@ -134,13 +134,12 @@ class OpenSession:
         self.revision: int | None = None
         self.closing = False
         self.seconds = 0.0
-        self._buffer = bytearray()
         self._unanswered = 0
         try:
             self.socket = socket.create_connection((host, int(port)), timeout=_TIMEOUT_SECONDS)
         except OSError as failure:
             raise ConnectionLostError(f"the driver does not answer: {failure.strerror or failure}") from None
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._lines = _Lines(self.socket, _TIMEOUT_SECONDS)
 
     def __enter__(self) -> Self:
         return self
@@ -158,9 +157,10 @@ class OpenSession:
             ConnectionLostError: there is none.
         """
         self._send({"token": self._token, **question})
-        while not (lines := self._lines()):
-            self._receive()
-        return lines[0]
+        try:
+            return self._lines.next()
+        except OSError as failure:
+            raise _attempt_ended(failure) from None
 
     def begin(self, number: int, start: OpenPosition, revision: int | None, group: int | None = None) -> OpenProgress:
         """Take a split, and return its first position and its earlier counts; see `OpenSplits.begin`.
@@ -196,8 +196,7 @@ class OpenSession:
         self._send({"progress": progress.as_dict(), "final": final})
         self._unanswered += 1
         while (wait or final) and self._unanswered:
-            self._receive()
-            self._take_lines()
+            self._take(None)
 
     def listen(self) -> None:
         """Process the driver's messages, without waiting.
@@ -206,17 +205,14 @@ class OpenSession:
             ConnectionLostError: the driver has ended, or another task has the split.
             RunError: as `record`.
         """
-        self.socket.setblocking(False)
-        try:
-            self._receive()
-        except BlockingIOError:
-            return
-        finally:
-            self.socket.settimeout(_TIMEOUT_SECONDS)
-        self._take_lines()
+        self._take(0)
 
-    def _take_lines(self) -> None:
-        for line in self._lines():
+    def _take(self, seconds: float | None) -> None:
+        try:
+            lines = self._lines.received(seconds)
+        except OSError as failure:
+            raise _attempt_ended(failure) from None
+        for line in lines:
             if "refused" in line:
                 raise RunError(f"the position of an open split cannot be recorded: {line['refused']}")
             self._unanswered -= "recorded" in line
@@ -225,30 +221,15 @@ class OpenSession:
 
     def _send(self, line: JsonObject) -> None:
         try:
-            self.socket.sendall(json.dumps(line).encode() + b"\n")
+            self._lines.send(line)
         except OSError as failure:
             raise _attempt_ended(failure) from None
 
-    def _receive(self) -> None:
-        try:
-            data = self.socket.recv(1 << 16)
-        except BlockingIOError:
-            raise
-        except OSError as failure:
-            raise _attempt_ended(failure) from None
-        if not data:
-            raise _attempt_ended(None)
-        self._buffer += data
 
-    def _lines(self) -> list[Fields]:
-        *whole, rest = self._buffer.split(b"\n")
-        self._buffer = bytearray(rest)
-        return [json.loads(line) for line in whole]
-
-
-def _attempt_ended(failure: OSError | None) -> ConnectionLostError:
-    reason = f": {failure.strerror or failure}" if failure else ""
-    return ConnectionLostError(f"the driver has ended this attempt to read an open split{reason}")
+def _attempt_ended(failure: OSError) -> ConnectionLostError:
+    return ConnectionLostError(
+        f"the driver has ended this attempt to read an open split: {failure.strerror or failure}"
+    )
 
 
 _CHUNK = 1 << 20
@@ -392,6 +373,7 @@ def _answer(request: BaseHTTPRequestHandler, content: Path | bytes | None) -> No
 
 
 _LONGEST_LINE: Final = 1 << 20
+_HELLO_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.05
 """Seconds between two checks of the subscriptions, and of a request to stop."""
 
@@ -443,7 +425,7 @@ class OpenSplitServer(TaskServer):
             def handle(self) -> None:
                 # A task that violates the protocol, or disconnects, is one that Spark has given up.
                 with suppress(OSError, ValueError, KeyError, TypeError):
-                    answer(_Lines(self.request))
+                    answer(_Lines(self.request, _HELLO_SECONDS))
 
         return Handler
 
@@ -501,40 +483,42 @@ def _number(value: object) -> int | None:
 
 
 class _Lines:
-    """Lines of JSON objects over a socket."""
+    """Lines of JSON objects over a socket.
 
-    def __init__(self, connection: socket.socket) -> None:
+    Args:
+        connection: the socket.
+        timeout: seconds after which the peer has to have sent what is waited for.
+    """
+
+    def __init__(self, connection: socket.socket, timeout: float) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.settimeout(30)
+        connection.settimeout(timeout)
         self._socket = connection
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
         self._buffer = bytearray()
 
     def send(self, line: JsonObject) -> None:
         self._socket.sendall(json.dumps(line).encode() + b"\n")
 
     def next(self) -> Fields:
-        """Return the next line, within half a minute."""
-        while True:
-            for line in self._whole():
-                return line
+        """Return the next line, and leave those behind it."""
+        while (end := self._buffer.find(b"\n")) < 0:
             self._more()
+        line: Fields = json.loads(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return line
 
-    def received(self, seconds: float) -> Iterator[Fields]:
-        """Yield the received lines, after a wait for the first of at most *seconds*."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        if poll.poll(seconds * 1000):
+    def received(self, seconds: float | None) -> list[Fields]:
+        """Return the received lines, after a wait of at most *seconds*; None for the timeout, which raises."""
+        if seconds is None or self._poll.poll(seconds * 1000):
             self._more()
-        yield from self._whole()
+        *whole, rest = self._buffer.split(b"\n")
+        self._buffer = bytearray(rest)
+        return [json.loads(line) for line in whole]
 
     def _more(self) -> None:
         data = self._socket.recv(1 << 16)
         if not data or len(self._buffer) > _LONGEST_LINE:
             raise ConnectionError("the peer has disconnected, or violates the protocol")
         self._buffer += data
-
-    def _whole(self) -> Iterator[Fields]:
-        while (end := self._buffer.find(b"\n")) >= 0:
-            line = json.loads(self._buffer[:end])
-            del self._buffer[: end + 1]
-            yield line
