@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from tests.feeds import FedRoute
     from turnout.embedded import NatsServer
     from turnout.nats.wire import Connection
-    from turnout.runtime.java import Java
 
 HERE = Path(__file__).parent
 
@@ -29,6 +27,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # For all JVMs of Spark. Each test is the first to do what it does: compiling it for the long run took 44 % of the
 # processor time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# In a fresh clone each JVM would write an archive of 200 MB at its end, in 15 s of processor time, too late for others.
+os.environ.setdefault("TURNOUT_SPARK_ARCHIVE", "read")
 # For the many interpreters, which use no BLAS: its threads spin for 0.1 s of processor time when NumPy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -77,26 +77,15 @@ def _rank(item: pytest.Item) -> int:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of this test process."""
-    from turnout.spark.session import build
+    from turnout.spark.session.build import build_session
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "archive_options", partial(_options_that_write_no_archive, build.archive_options))
-        session = build.build_session(
-            "turnout-tests",
-            master="local[2]",
-            conf={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "3g"},
-        )
+    session = build_session(
+        "turnout-tests",
+        master="local[2]",
+        conf={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "3g"},
+    )
     yield session
     session.stop()
-
-
-def _options_that_write_no_archive(archive_options: Callable[[Java], list[str]], java: Java) -> list[str]:
-    """Return the options that map an archive of classes.
-
-    In a fresh clone each test process would write one at its end, of 200 MB, too late for any test to map it.
-    """
-    options = archive_options(java)
-    return [] if any("ArchiveClassesAtExit" in option for option in options) else options
 
 
 @pytest.fixture(scope="session")

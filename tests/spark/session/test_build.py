@@ -31,7 +31,8 @@ from turnout.spark.session.build import (
 
 
 @pytest.fixture
-def java() -> Java:
+def java(monkeypatch: pytest.MonkeyPatch) -> Java:
+    monkeypatch.delenv("TURNOUT_SPARK_ARCHIVE")
     java_home = find_java()
     if java_home.major < 13:
         pytest.skip("this JDK archives no classes at its exit")
@@ -69,6 +70,7 @@ def test_a_jvm_makes_an_archive_and_the_next_maps_it(java: Java, tmp_path: Path,
     subprocess.run([command[0], *options, "-Xshare:on", *command[-3:]], check=True, capture_output=True)
 
 
+@pytest.mark.heavy
 def test_the_class_path_of_sparks_launcher(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
     """It has slf4j's jar twice: a Java that compares more closely than it writes (21) maps its archive, too."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -99,6 +101,18 @@ def test_half_an_archive_is_thrown_away(java: Java, tmp_path: Path) -> None:
     assert archive_options(java, tmp_path) == []
     assert not part.exists()
     assert list(tmp_path.glob("*.jsa")) == []
+
+
+def test_an_archive_that_is_read_only(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
+    """With ``read`` no JVM writes one, and each maps the one that is there."""
+    monkeypatch.setattr(build, "_is_whole", lambda java, part: True)
+    part = written(archive_options(java, tmp_path))
+    monkeypatch.setenv("TURNOUT_SPARK_ARCHIVE", "read")
+    assert archive_options(java, tmp_path) == []
+    part.write_bytes(b"whole")
+    settle(part)
+
+    assert any("SharedArchiveFile" in option for option in archive_options(java, tmp_path))
 
 
 def test_several_first_runs(java: Java, tmp_path: Path, monkeypatch: Any) -> None:

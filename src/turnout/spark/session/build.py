@@ -226,6 +226,9 @@ _SETTLED: Final = 20.0
 _ABANDONED: Final = 86_400.0
 """Seconds without a change after which no start waits for a file any more, whatever its class path."""
 
+_VARIABLE: Final = "TURNOUT_SPARK_ARCHIVE"
+"""With ``read``, JVMs map an existing archive and write none: that takes each as long again as its start."""
+
 _CHECK_SECONDS: Final = 20.0
 _QUIET: Final = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
 """An archive that does not fit is no news, and neither are the classes that cannot be archived."""
@@ -249,7 +252,8 @@ def archive_options(java: Java, cache: Path | None = None) -> list[str]:
         _remove_abandoned(folder)
         if archive.exists():
             return [*_QUIET, f"-XX:SharedArchiveFile={archive}"]
-        if os.access(folder, os.W_OK) and not _refused(archive).exists():
+        is_writable = os.environ.get(_VARIABLE) != "read" and os.access(folder, os.W_OK)
+        if is_writable and not _refused(archive).exists():
             return [*_QUIET, f"-XX:ArchiveClassesAtExit={_part(archive)}"]
     return []
 
