@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -19,6 +18,7 @@ import uvicorn
 import yaml
 
 from tests.server.conftest import Bench, wait_for
+from turnout.embedded import free_port
 from turnout.runtime.preflight import Lag
 from turnout.server.deliveries import WebhookState
 from turnout.server.rest.app import build_app, guarded
@@ -43,12 +43,6 @@ def a_program(name: str) -> str:
     if path is None:
         pytest.skip(AWAY.format(name))
     return path
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_the_rules_are_understood() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests.streams import own_stream
 
 from turnout import spark as ts
 from turnout.conditions import parse
-from turnout.embedded import NatsServer
+from turnout.embedded import NatsServer, free_port
 from turnout.errors import ConfigError, RunError, StreamError
 from turnout.history.diff.differences import EndedRecord, RecordPosition
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stream_info
@@ -69,14 +68,6 @@ def stream(nats_server: NatsServer) -> Iterator[str]:
 def text(nats_server: NatsServer, stream: str, tmp_path: Path) -> str:
     """A route with a store of its own."""
     return ROUTE.format(url=nats_server.url, stream=stream, store=store(tmp_path / "subscriptions.db", "n=3"))
-
-
-@pytest.fixture
-def free_port() -> int:
-    """Return an unused port of the loopback address."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def store(file: Path, *conditions: str) -> str:
@@ -161,11 +152,10 @@ def test_servers_that_are_away(
     nats_server: NatsServer,
     stream: str,
     text: str,
-    free_port: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A sink's is not needed, which is said; without the source nothing is begun."""
-    away = f'"nats://127.0.0.1:{free_port}", connectTimeout: 1, reconnectTimeout: 1'
+    away = f'"nats://127.0.0.1:{free_port()}", connectTimeout: 1, reconnectTimeout: 1'
     no_sink = text.replace(
         f'sink: {{format: nats, servers: "{nats_server.url}"', f"sink: {{format: nats, servers: {away}"
     )
