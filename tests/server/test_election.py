@@ -181,6 +181,10 @@ def test_a_released_lease_is_taken_at_once() -> None:
     first, second = (Candidate(world, name, 1.0, 0.0, without_faults) for name in ("a", "b"))
     first.elector.step()
     second.elector.step()
+    usual, first.elector.is_leaving = second.elector.pause, True
+    first.elector.step()
+    second.elector.step()
+    assert second.elector.pause < usual, "it is told that the leader ends"
     first.elector.release()
     assert first.elector.remaining() == 0
     second.elector.step()

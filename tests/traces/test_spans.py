@@ -20,6 +20,7 @@ from tests.traces.test_propagation import stored
 from turnout.conditions import exists
 from turnout.embedded import NatsServer
 from turnout.engine import Program
+from turnout.engine.spans import RouteTracer
 from turnout.errors import ConfigError
 from turnout.nats.wire import Connection
 from turnout.nats.wire.records import SCHEMA, with_stream
@@ -198,12 +199,16 @@ def test_traces_that_begin_here(ratio: str) -> None:
 def test_no_more_than_a_process_should_make() -> None:
     """Sampled records beyond a limit pass with the context that they came with, and a second later others are traced.
     Where there are many, few have spans of their stages."""
-    program = Program.of(route_of("o"), traces=TraceSettings.of({**AWAY, "TURNOUT_SPANS_PER_SECOND": "200"}))
+    settings = TraceSettings.of({**AWAY, "TURNOUT_SPANS_PER_SECOND": "200"})
+    assert settings is not None
+    route, now = route_of("o"), [100.0]
+    program = Program.of(route, traces=settings)
+    program._tracer = RouteTracer(route, settings, clock=lambda: now[0])
     contexts = [new_trace() for _ in range(600)]
     size = 400
 
     first, second = (program.run(batch_of(list(contexts))) for _ in range(2))
-    time.sleep(0.3)
+    now[0] += 0.3
     third = program.run(batch_of(list(contexts)))
 
     counts = [[span.kind for span in result.spans] for result in (first, second, third)]

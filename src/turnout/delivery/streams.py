@@ -136,7 +136,7 @@ class Shares(Membership):
         """Give up all shares, when nothing more is done for them: others take them with their next steps."""
         # Whether the answer comes or not, others may have them from now on.
         self.owned, self.until = {}, self.clock()
-        if self.has_read:
+        if self._seen:
             with suppress(StreamError, ConnectionError, RunError, asyncio.TimeoutError):
                 await self.step(ends=True)
 

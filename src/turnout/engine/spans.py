@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -32,8 +32,9 @@ from turnout.traces.spans import Attributes, Span, TraceSettings
 _DETAIL_SECONDS: Final = 0.5
 """Seconds after which a record has spans of its stages also where there are many: those of a batch have equal ones."""
 
-_MIN_SHARE: Final = 250
-"""One of so many records has to be traceable, or the batch is not searched for any."""
+_MIN_SHARE: Final = 100
+"""One of so many records has to be traceable, or the batch is not searched for any: a search costs as much as some of
+them."""
 
 _MAX_SENT: Final = 16
 """Messages of one record with spans of their own; further ones carry the context of their record's span."""
@@ -96,20 +97,22 @@ class RouteTracer:
     Args:
         route: the route.
         settings: settings of its spans.
+        clock: seconds that only grow.
     """
 
-    def __init__(self, route: Route, settings: TraceSettings) -> None:
+    def __init__(self, route: Route, settings: TraceSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self.route, self.settings = route, settings
         self.names = frozenset[str]().union(*(NAMES[one] for one in settings.propagators))
         self.source, self.sinks = system_of(route.source), [system_of(sink) for sink in route.sinks.values()]
         self._random = np.random.default_rng()
         # Twice as many as in a second may be made at once.
         self._rate = float(settings.spans_per_second)
-        self._tokens, self._at, self._detailed_at = 2 * self._rate, time.monotonic(), 0.0
+        self._clock = clock
+        self._tokens, self._at, self._detailed_at = 2 * self._rate, clock(), 0.0
 
     def chosen(self, records: Batch) -> dict[int, _Traced]:
         """Return the traced records of a batch, by row."""
-        now = time.monotonic()
+        now = self._clock()
         self._tokens = min(2 * self._rate, self._tokens + (now - self._at) * self._rate)
         # Two are the least of a record: its own, and that of a message. In a large batch few are not worth the search.
         self._at, most = now, int(self._tokens / 2)

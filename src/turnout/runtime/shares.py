@@ -42,6 +42,7 @@ class Member(msgspec.Struct, omit_defaults=True):
         url: where it answers.
         cut_off: whether it does not reach a server that its work needs.
         wanted: whether a process that reaches all of them asks for its shares.
+        leaving: whether it gives up its shares soon.
     """
 
     number: int
@@ -49,6 +50,7 @@ class Member(msgspec.Struct, omit_defaults=True):
     url: str = ""
     cut_off: bool = False
     wanted: bool = False
+    leaving: bool = False
 
 
 class Table(msgspec.Struct):
@@ -124,11 +126,6 @@ class Membership:
         """True while no other member can have taken the shares."""
         return self.clock() < self.until
 
-    @property
-    def has_read(self) -> bool:
-        """True if this member, or another one, was in a text that was read."""
-        return bool(self._seen)
-
     def owns(self, share: int, term: int) -> bool:
         """Return True if a share is this member's since a term; whether its lease is valid is another question."""
         return self.owned.get(share) == term
@@ -149,18 +146,18 @@ class Membership:
         table.owners = [(name if name in table.members else "", term) for name, term in table.owners]
         return table
 
-    def enter(self, table: Table, done: Collection[int] = (), *, ends: bool = False, cut_off: bool = False) -> float:
+    def enter(self, table: Table, done: Collection[int] = (), *, ends: bool = False, **marks: bool) -> float:
         """Enter this member in a table, with its part of the shares; return the time before which it is not written.
 
         Args:
             table: is changed.
             done: leaving shares without work.
             ends: whether this member leaves.
-            cut_off: see `Member`.
+            marks: the rest of its `Member`.
         """
         # Never the same again, also after others have removed this member.
         self._number += 1
-        table.members[self.name] = Member(self._number, self._seconds, self._url, cut_off)
+        table.members[self.name] = Member(self._number, self._seconds, self._url, **marks)
         owners = [name for name, _ in table.owners]
         own = [at for at, name in enumerate(owners) if name == self.name]
         # Who has more keeps more: nothing moves without need.

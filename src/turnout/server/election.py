@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
-from turnout.base.background import Background
+from turnout.base.background import Background, run_once
 from turnout.errors import ConnectionLostError
 from turnout.runtime.fence import PERMIT_SECONDS, Permit, leased_seconds
 from turnout.runtime.shares import DRIFT, TRIES, Member, Membership, Table
@@ -22,6 +22,9 @@ _log = logging.getLogger("turnout.server")
 
 _LOOK_SECONDS: Final = 0.25
 """Seconds between two looks of a standby: a released lease is taken as soon."""
+
+_SOON_SECONDS: Final = 0.05
+"""The same while the leader is about to release it."""
 
 _WATCH_SECONDS: Final = 0.5
 """Seconds between two looks whether the servers of the routes answer."""
@@ -90,6 +93,7 @@ class Elector:
     Attributes:
         lease: the lease as it was read last; None before.
         hands_over: whether this process is asked to end, so that another one leads.
+        is_leaving: whether it ends, and gives the lease back soon.
         is_cut_off: whether a server of the routes cannot be reached from here.
         is_wanted: whether a standby has asked for the lease while this process was cut off.
     """
@@ -105,6 +109,7 @@ class Elector:
     ) -> None:
         self.lease: Lease | None = None
         self.hands_over = False
+        self.is_leaving = False
         self.is_cut_off = False
         self.is_wanted = False
         self._store = store
@@ -124,6 +129,8 @@ class Elector:
     @property
     def pause(self) -> float:
         """Seconds until the next step is due."""
+        if self._term is None and self.lease is not None and self.lease.member.leaving:
+            return _SOON_SECONDS
         return _LOOK_SECONDS if self._term is None or self.is_cut_off else self._membership.pause
 
     def remaining(self) -> float:
@@ -156,24 +163,23 @@ class Elector:
         """Renew, take or release the lease; return False if another process has it."""
         own = self._membership
         for _ in range(TRIES):
-            table, version = self._read()
-            assert self.lease is not None
+            lease, table, version = self._read()
             # A write that seemed to be lost may have arrived before.
-            if self.lease.holder != own.name and (self.lease.holder or self._term is not None):
+            if lease.holder != own.name and (lease.holder or self._term is not None):
                 return False
-            self.is_wanted = (self.is_wanted or self.lease.member.wanted) and self.is_cut_off
-            begun = own.enter(table, ends=ends, cut_off=self.is_cut_off)
+            self.is_wanted = (self.is_wanted or lease.member.wanted) and self.is_cut_off
+            begun = own.enter(table, ends=ends, cut_off=self.is_cut_off, leaving=self.is_leaving)
             if self._write(table, version):
                 own.written(table, begun)
                 self.lease, self._term = Lease.of(table), own.owned.get(0, self._term)
                 return True
         raise ConnectionLostError("the lease cannot be written: other servers write it all the time")
 
-    def _read(self) -> tuple[Table, str | None]:
+    def _read(self) -> tuple[Lease, Table, str | None]:
         text, version = self._store.read() or (None, None)
         table = self._membership.read(text)
         self.lease = Lease.of(table)
-        return table, version
+        return self.lease, table, version
 
     def _write(self, table: Table, version: str | None) -> bool:
         try:
@@ -190,11 +196,10 @@ class Elector:
             RunError: the store holds something else.
         """
         with self._lock:
-            table, version = self._read()
-            assert self.lease is not None
-            if self._term is None and self.lease.member.cut_off and not self.lease.member.wanted:
-                _log.warning("asking the leader at %s, which is cut off, for the lease", self.lease.member.url)
-                self.lease.member.wanted = True
+            lease, table, version = self._read()
+            if self._term is None and lease.member.cut_off and not lease.member.wanted:
+                _log.warning("asking the leader at %s, which is cut off, for the lease", lease.member.url)
+                lease.member.wanted = True
                 # Of two writers at the same time one fails: the leader renews, and another standby asks too.
                 self._write(table, version)
 
@@ -213,8 +218,7 @@ class Elector:
             # Whether the answer comes or not, another one may have it from now on.
             self._membership.until = self._membership.clock()
             try:
-                if not self._step(ends=True):
-                    _log.warning("the lease of term %d is another server's", self._term)
+                self._step(ends=True)
             except ConnectionLostError as failure:
                 _log.warning("the lease of term %d ends by itself: %s", self._term, failure)
 
@@ -258,6 +262,12 @@ class Leadership:
                     elector.step()
         elif elector.lease is not None and elector.lease.member.cut_off and self._reaches():
             elector.ask()
+
+    def announce(self) -> None:
+        """Have standbys look more often, as the lease is given back soon."""
+        self.elector.is_leaving = True
+        # A store that is slow does not hold the end up.
+        run_once("announcement of the end", self.elector.step, level=logging.INFO)
 
     def resign(self) -> None:
         """Release the lease as soon as no task may write any more, whatever still runs."""

@@ -273,6 +273,8 @@ class RouteServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._leadership is not None:
+            self._leadership.announce()
         self._resources.close()
 
     def _start(self) -> None:
@@ -393,8 +395,9 @@ class RouteServer:
         self._feed_calls.parts = self.parts
         self._resources.callback(self.parts.scrapes.shutdown, wait=False)
         self._resources.callback(self.parts.feeds.close)
-        app = self._guarded_app(self.parts, self.authenticator)
+        # Beside the routes' first steps, which take longer.
         self.routes.scan()
+        app = self._guarded_app(self.parts, self.authenticator)
         survey.start()
         self._current_routes = self._known_versions
         if self._leadership is None:

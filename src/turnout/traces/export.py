@@ -6,9 +6,9 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from turnout._built import version as __version__
 from turnout.base.background import run_once
@@ -20,13 +20,10 @@ try:
     from opentelemetry import trace
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 except ModuleNotFoundError as absent:
     raise MissingExtraError("otlp", absent.name or "opentelemetry") from absent
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace.export import SpanExporter
 
 _DELAY: Final = "OTEL_BSP_SCHEDULE_DELAY"
 _LAST_SECONDS: Final = 2.0
@@ -52,6 +49,23 @@ class _Resource(Resource):
         return self is other
 
 
+class _Timed(SpanExporter):
+    """Exporter of the SDK that knows when it has exported last.
+
+    Args:
+        exporter: exporter of the SDK.
+    """
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self.at = 0.0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Export spans."""
+        self.at = time.monotonic()
+        return self._exporter.export(spans)
+
+
 class Exporter:
     """Exporter of a process: spans wait in a bounded queue, which a thread exports in batches (``OTEL_BSP_…``).
 
@@ -64,12 +78,12 @@ class Exporter:
         _given.update(given)
         os.environ.update(given)
         self._exporter = _exporter(settings.protocol)
+        self._timed = _Timed(self._exporter)
         delay = None if _DELAY in os.environ else EXPORT_SECONDS * 1000
-        self._processor = BatchSpanProcessor(self._exporter, schedule_delay_millis=delay)
+        self._processor = BatchSpanProcessor(self._timed, schedule_delay_millis=delay)
         self._resource = _Resource(resource_of(os.environ).attributes)
         self._scope = InstrumentationScope("turnout", __version__)
         self._flushing: threading.Thread | None = None
-        self._flushed_at = 0.0
         atexit.register(self._close)
 
     def emit(self, spans: Iterable[Span]) -> None:
@@ -79,10 +93,9 @@ class Exporter:
             self._processor.on_end(self._readable(span, now))
 
     def flush_soon(self, seconds: float) -> None:
-        """Wait for the export of all spans, so long at most, unless one was begun within the last second or runs."""
-        is_due = time.monotonic() - self._flushed_at >= EXPORT_SECONDS
+        """Wait for the export of all spans, so long at most, unless some were exported within the last second."""
+        is_due = time.monotonic() - self._timed.at >= EXPORT_SECONDS
         if is_due and (self._flushing is None or not self._flushing.is_alive()):
-            self._flushed_at = time.monotonic()
             self.flush(seconds)
 
     def flush(self, seconds: float) -> None:

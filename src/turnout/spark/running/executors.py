@@ -99,7 +99,7 @@ def warm_up_query(spark: SparkSession) -> None:
 def keep_ready(spark: SparkSession, routes: Iterable[Route]) -> None:
     """Have Spark use the processes with which runs of these routes begin: it ends idle ones after a minute.
 
-    Of several routes from one format one is enough.
+    Of several routes from one format one is enough. A run needs no `warm_up` then, whose tasks its own would wait for.
     """
     for route in {route.source.format: route for route in routes}.values():
         stage = SparkStage.of(route, splits=reads_splits(route.source))
@@ -107,6 +107,7 @@ def keep_ready(spark: SparkSession, routes: Iterable[Route]) -> None:
         if stage.splits:
             endpoint_of(route.source).read(spark, ReadOptions(splits=True))
     plan_read(spark)
+    _warmed.add(spark.sparkContext.applicationId)
 
 
 def _same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
