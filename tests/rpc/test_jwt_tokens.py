@@ -11,10 +11,11 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from pydantic import ValidationError
 
 from tests.contracts.store import subscription
 from tests.http_servers import server_of
-from turnout.errors import ConfigError, SubscriptionError
+from turnout.errors import SubscriptionError
 from turnout.rpc import jwt_tokens
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.client import Channel
@@ -71,7 +72,7 @@ def issuer(tmp_path_factory):
 @pytest.fixture
 def settings_(issuer):
     issuer.publish("k1", "ec1")
-    return JwtSettings(ISSUER, AUDIENCE, issuer.file.as_uri())
+    return JwtSettings(issuer=ISSUER, audience=AUDIENCE, jwks=issuer.file.as_uri())
 
 
 def test_claims_make_a_caller(issuer, settings_):
@@ -163,7 +164,7 @@ def test_rotation_of_keys(issuer, settings_):
 def test_keys_that_cannot_be_fetched(issuer, settings_):
     """Before any key is known it is an error that a retry may cure, and not a denial."""
     with pytest.raises(RefusedError, match="the keys of the tokens' issuer: FileNotFoundError") as refused:
-        JwtVerifier(replace(settings_, jwks="file:///nowhere/at/all.json")).caller(issuer.token())
+        JwtVerifier(settings_.model_copy(update={"jwks": "file:///nowhere/at/all.json"})).caller(issuer.token())
 
     assert not refused.value.is_denied
 
@@ -176,7 +177,7 @@ def test_an_issuer_that_does_not_end(issuer, settings_, behaviour, monkeypatch):
     with server_of(lambda: behaviour if ended else usual) as server:
         ended: list[int] = []
         now = 0.0
-        verifier = JwtVerifier(replace(settings_, jwks=server.url), clock=lambda: now)
+        verifier = JwtVerifier(settings_.model_copy(update={"jwks": server.url}), clock=lambda: now)
         token = issuer.token("k1")
         assert verifier.caller(token) is not None
         ended.append(1)
@@ -195,8 +196,8 @@ def test_an_issuer_that_does_not_end(issuer, settings_, behaviour, monkeypatch):
 @pytest.mark.parametrize("jwks", ["http://login.example/keys", "ftp://login.example/keys", ""])
 def test_keys_come_by_a_safe_way(jwks):
     """Keys that others on the way could replace are refused in the settings."""
-    with pytest.raises(ConfigError, match=r"jwt\.jwks"):
-        JwtSettings(ISSUER, AUDIENCE, jwks)
+    with pytest.raises(ValidationError, match=r"jwt\.jwks"):
+        JwtSettings(issuer=ISSUER, audience=AUDIENCE, jwks=jwks)
 
 
 def test_a_service_takes_them(backing, settings, issuer, settings_):

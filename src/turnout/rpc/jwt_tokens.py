@@ -6,20 +6,21 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import grpc
 import jwt
+from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic.alias_generators import to_camel
 
 from turnout.base.files import read_file
 from turnout.base.http_exchange import exchange
 from turnout.base.untrusted import JsonObject
-from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
+from turnout.errors import SubscriptionInvalidError
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.status import RefusedError
 from turnout.subjects.pattern import check_pattern
@@ -50,22 +51,23 @@ _SHORTEST: Final = 3
 """Parts of a token between dots."""
 
 
-@dataclass(frozen=True, slots=True)
-class JwtSettings:
-    """Issuer of tokens, and the claims that identify a caller.
+class JwtSettings(BaseModel):
+    """Issuer of tokens (OpenID Connect), and the claims that identify a caller.
 
     Attributes:
-        issuer: required ``iss``.
-        audience: required member of ``aud``.
-        jwks: URL of the issuer's keys (``https://``; ``http://`` on this machine, ``file://``).
+        issuer: its name, as in the tokens (``iss``).
+        audience: required audience of tokens (``aud``).
+        jwks: URL of its keys (``https://``; ``http://`` on this machine, ``file://``).
         tenant_claim: claim with the tenant, ``*`` for the whole store.
         rights_claim: claim with the rights, a list or a text with blanks between them; other values are ignored.
         destinations_claim: claim with patterns of the destinations that the caller may name; without it any.
-        quota_claim: claim with the `Quota`; without it none.
+        quota_claim: claim with the tenant's quota; without it none.
 
     Raises:
-        ConfigError: a setting is missing, or keys would be fetched where others on the way can replace them.
+        ValidationError: a setting is missing, or keys would be fetched where others on the way can replace them.
     """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, hide_input_in_errors=True)
 
     issuer: str
     audience: str
@@ -75,20 +77,17 @@ class JwtSettings:
     destinations_claim: str = "destinations"
     quota_claim: str = "quota"
 
-    def __post_init__(self) -> None:
-        mistakes = [
-            Mistake(f"jwt.{name}", "is required and missing")
-            for name in ("issuer", "audience", "jwks")
-            if not getattr(self, name)
-        ]
+    @model_validator(mode="after")
+    def _can_be_trusted(self) -> Self:
+        given = {"issuer": self.issuer, "audience": self.audience, "jwks": self.jwks}
+        problems = [f"jwt.{name}: is required and missing" for name, text in given.items() if not text]
         url = urlsplit(self.jwks)
-        safe = url.scheme in ("https", "file") or (
-            url.scheme == "http" and url.hostname in ("127.0.0.1", "::1", "localhost")
-        )
-        if self.jwks and not safe:
-            mistakes.append(Mistake("jwt.jwks", f"expected an https:// URL, found {self.jwks!r:.80}"))
-        if mistakes:
-            raise ConfigError(mistakes, what="bad tokens")
+        is_local = url.scheme == "http" and url.hostname in ("127.0.0.1", "::1", "localhost")
+        if self.jwks and not is_local and url.scheme not in ("https", "file"):
+            problems.append(f"jwt.jwks: expected an https:// URL, found {self.jwks!r:.80}")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
 
 
 def _tenant(claim: object) -> str | None:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, Self
 
+from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
+
 from turnout.base.http_exchange import is_loopback
 from turnout.base.options import Option, of_text, option, options_of, read_options
 from turnout.base.untrusted import decimal
@@ -51,9 +54,14 @@ def _truth(text: str) -> bool:
 
 def _jwt(text: str) -> JwtSettings:
     try:
-        return JwtSettings(**json.loads(text))
-    except (TypeError, json.JSONDecodeError) as problem:
-        raise ValueError(f"expected a JSON object of an issuer's settings: {problem}") from problem
+        given = json.loads(text)
+        return JwtSettings.model_validate({to_camel(name): value for name, value in given.items()})
+    except ValidationError as failure:
+        texts = [(*map(str, one["loc"]), one["msg"].removeprefix("Value error, ")) for one in failure.errors()]
+        problem: object = "; ".join(map(": ".join, texts))
+    except (AttributeError, json.JSONDecodeError) as failure:
+        problem = failure
+    raise ValueError(f"expected a JSON object of an issuer's settings: {problem}")
 
 
 def _tokens(text: str) -> tuple[AcceptedToken, ...]:

@@ -215,40 +215,6 @@ class TlsPart(Part):
         return file
 
 
-class JwtPart(Part):
-    """Issuer of tokens (OpenID Connect), in addition to or instead of a file of tokens; see `JwtSettings`.
-
-    Attributes:
-        issuer: its name, as in the tokens.
-        audience: required audience of tokens.
-        jwks: URL of its keys.
-        tenant_claim: claim with the tenant, ``*`` for the whole store.
-        rights_claim: claim with the rights.
-        destinations_claim: claim with patterns of destinations that the caller may name.
-        quota_claim: claim with the tenant's quota.
-    """
-
-    issuer: str
-    audience: str
-    jwks: str
-    tenant_claim: str = "tenant"
-    rights_claim: str = "rights"
-    destinations_claim: str = "destinations"
-    quota_claim: str = "quota"
-
-    @model_validator(mode="after")
-    def _can_be_trusted(self) -> Self:
-        try:
-            self.settings()
-        except ConfigError as failure:
-            raise ValueError("; ".join(f"{mistake.path}: {mistake.problem}" for mistake in failure.mistakes)) from None
-        return self
-
-    def settings(self) -> JwtSettings:
-        """Return the same for the verifier."""
-        return JwtSettings(**self.model_dump())
-
-
 def is_safe(address: str) -> bool:
     """Return True if an address cannot be read or replaced on the way: https, or this machine."""
     url = urlsplit(address)
@@ -442,7 +408,7 @@ class ServerConfig(Part):
     insecure: bool = False
     tls: TlsPart | None = None
     tokens: Path | None = None
-    jwt: JwtPart | None = None
+    jwt: JwtSettings | None = None
     oidc: OidcPart | None = None
     store: str | None = None
     grpc: GrpcPart = Field(default_factory=GrpcPart)
@@ -477,10 +443,6 @@ class ServerConfig(Part):
         if self.ha is not None and (self.state is not None or self.checkpoints is not None):
             raise ValueError("ha: state and checkpoints are in the folder of ha; remove these settings")
         return self
-
-    def jwt_settings(self) -> JwtSettings | None:
-        """Return the issuer of tokens; None without one."""
-        return None if self.jwt is None else self.jwt.settings()
 
     @model_validator(mode="after")
     def _others_are_kept_out(self) -> Self:

@@ -244,7 +244,7 @@ class OidcSignIn:
         if len(texts) < len(urls):
             raise SignInRefusedError(f"the provider at {issuer} has no https:// addresses")
         methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
-        settings = JwtSettings(issuer, self.settings.client_id, texts[2])
+        settings = JwtSettings(issuer=issuer, audience=self.settings.client_id, jwks=texts[2])
         # One that is known has the provider's keys.
         is_same = known is not None and known[1].verifier.settings == settings
         verifier = known[1].verifier if known is not None and is_same else JwtVerifier(settings)

@@ -83,7 +83,7 @@ def grpc_settings(config: ServerConfig, environment: Mapping[str, str]) -> Serve
         own |= {"API_TLS_CLIENT_CA": str(config.tls.client_ca)} if config.tls.client_ca else {}
     if config.tokens is not None:
         own["API_TOKENS_FILE"] = str(config.tokens)
-    return ServerSettings.from_environment({**environment, **own}, jwt=config.jwt_settings())
+    return ServerSettings.from_environment({**environment, **own}, jwt=config.jwt)
 
 
 def tenants_of(store: Store, settings: ServerSettings, kiwi_trees: KiwiTrees | None = None) -> Tenants:
@@ -327,7 +327,7 @@ class RouteServer:
 
     def _lead(self) -> ASGIApp:
         """Start the routes and all that shows and controls them; return the HTTP application."""
-        jwt = self.config.jwt_settings()
+        jwt = self.config.jwt
         tokens = TokenFile(self.config.tokens, jwt) if self.config.tokens or jwt else None
         self.authenticator = with_sessions(tokens, self.config.oidc)
         pushed_to = endpoint_of(self._environment)
