@@ -197,7 +197,7 @@ def _mappings(file: Path, account: str | None) -> tuple[JsonObject, str | None]:
 
 def _of_route(loaded: JsonObject, file: Path) -> tuple[JsonObject, str | None]:
     """Return the mappings of a possibly incomplete route, inline or from a file, and its cluster."""
-    from turnout.routes.includes import mappings_of
+    from turnout.routes.files import mappings_of
     from turnout.routes.variables import Variables
 
     variables = Variables(os.environ, file.parent)

@@ -8,10 +8,11 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path as FilePath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from turnout.base.terminal import nearest
 from turnout.base.untrusted import decimal
 from turnout.codecs import Converters, Format, codec_of, converters_of
 from turnout.errors import MOST_MISTAKES, ConfigError, Mistake, SubjectError
@@ -32,12 +33,10 @@ from turnout.routes.endpoints import (
 )
 from turnout.routes.endpoints.formats import TYPED, WITH_DELIVERIES
 from turnout.routes.endpoints.tables import MATCH_COLUMNS, MATCHES
-from turnout.routes.files import FileNames
-from turnout.routes.includes import mappings_of, transforms_of
+from turnout.routes.files import FileNames, mappings_of, transforms_of
 from turnout.routes.mistakes import from_validation
 from turnout.routes.rows import plan_rows, value_after
 from turnout.routes.scheduled import ScheduledPart
-from turnout.routes.spark_names import intended_property
 from turnout.routes.variables import Variables
 from turnout.routes.webhooks import WebhooksPart
 from turnout.routes.written_formats import WrittenFormats, with_registry, written_format
@@ -537,7 +536,7 @@ class RouteReader:
 
     def _spark(self, checked: RouteDocument) -> None:
         """Slips in the names of Spark's properties, which would have no effect."""
-        for name, right in ((name, intended_property(name)) for name in islice(checked.spark, 10 * MOST_MISTAKES)):
+        for name, right in ((name, _intended_property(name)) for name in islice(checked.spark, 10 * MOST_MISTAKES)):
             if right is not None:
                 self.add(("spark", name), f"is no property of Spark; did you mean {right!r}?")
 
@@ -623,3 +622,55 @@ def _under(key: str, inner: str) -> str:
     if not inner or inner == key or inner.startswith((f"{key}.", f"{key}[")):
         return inner or key
     return f"{key}{inner}" if inner.startswith("[") else f"{key}.{inner}"
+
+
+_SPARK_GROUPS: Final = (
+    "acls", "app", "archives", "authenticate", "barrier", "blockManager", "broadcast", "checkpoint", "cleaner",
+    "connect", "cores", "decommission", "default", "deploy", "diskStore", "driver", "dynamicAllocation", "eventLog",
+    "excludeOnFailure", "executor", "extraListeners", "files", "hadoop", "history", "hive", "io", "jars", "kryo",
+    "kryoserializer", "kubernetes", "local", "locality", "log", "logConf", "master", "memory", "metrics", "modify",
+    "network", "plugins", "port", "pyspark", "python", "rdd", "redaction", "reducer", "remote", "repl", "resources",
+    "rpc", "scheduler", "security", "serializer", "shuffle", "speculation", "sql", "ssl", "stage", "standalone",
+    "storage", "streaming", "submit", "task", "taskMetrics", "ui", "unsafe", "user", "worker", "yarn",
+)  # fmt: skip
+_SPARK_NAMES: Final = (
+    "spark.app.name", "spark.default.parallelism", "spark.driver.cores", "spark.driver.extraClassPath",
+    "spark.driver.extraJavaOptions", "spark.driver.host", "spark.driver.maxResultSize", "spark.driver.memory",
+    "spark.driver.memoryOverhead", "spark.dynamicAllocation.enabled", "spark.dynamicAllocation.maxExecutors",
+    "spark.dynamicAllocation.minExecutors", "spark.eventLog.dir", "spark.eventLog.enabled", "spark.executor.cores",
+    "spark.executor.extraJavaOptions", "spark.executor.instances", "spark.executor.memory",
+    "spark.executor.memoryOverhead", "spark.jars", "spark.jars.packages", "spark.jars.repositories", "spark.local.dir",
+    "spark.master", "spark.memory.fraction", "spark.network.timeout", "spark.pyspark.python", "spark.serializer",
+    "spark.sql.adaptive.enabled", "spark.sql.session.timeZone", "spark.sql.shuffle.partitions",
+    "spark.sql.streaming.pollingDelay", "spark.submit.deployMode", "spark.task.cpus", "spark.task.maxFailures",
+    "spark.ui.enabled", "spark.ui.port",
+)  # fmt: skip
+
+_SHORTEST: Final = 4
+"""Letters of a word that can be a slip: of two shorter ones each may be meant."""
+
+
+def _intended_property(name: str) -> str | None:
+    """Return the property that *name* misspells by one letter, in full or in its group; None if none.
+
+    Spark ignores unknown names, so that a misspelt setting has no effect.
+
+    >>> [_intended_property(f"spark.{name}") for name in ("drivr.memory", "driver.memry", "acme.memory")]
+    ['spark.driver.memory', 'spark.driver.memory', None]
+    """
+    if name in _SPARK_NAMES:
+        return None
+    first, *more = name.split(".", 2)
+    first = _slip_of(first, ("spark",)) or first
+    if first != "spark":
+        return None
+    if more:
+        more[0] = _slip_of(more[0], _SPARK_GROUPS) or more[0]
+    right = ".".join((first, *more))
+    right = _slip_of(right, _SPARK_NAMES) or right
+    return None if right == name else right
+
+
+def _slip_of(word: str, known: tuple[str, ...]) -> str | None:
+    """Return the known name that differs by one letter; None for a known or a short word, or where more differs."""
+    return None if word in known or len(word) < _SHORTEST else nearest(word, known, cutoff=1.0)
