@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from turnout.base.files import append_privately, lasting_folder, private_file, private_folder, remove
@@ -242,9 +241,7 @@ class NatsServer:
             self._clean()
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
         self._clean()
 

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
@@ -296,9 +295,7 @@ class Slots(AbstractContextManager[None]):
         if not self._free.acquire(blocking=False):
             raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, self._full, _RETRY_SECONDS)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._free.release()
 
 

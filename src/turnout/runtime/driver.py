@@ -14,7 +14,6 @@ from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from secrets import token_urlsafe
-from types import TracebackType
 from typing import Any, Final, Protocol, Self, cast
 from urllib.error import HTTPError
 from urllib.parse import unquote
@@ -144,9 +143,7 @@ class OpenSession:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError):
             self.socket.close()
 

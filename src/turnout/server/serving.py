@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -270,9 +269,7 @@ class RouteServer:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._leadership is not None:
             self._leadership.announce()
         self._resources.close()

@@ -7,7 +7,6 @@ import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from turnout.errors import ConnectionLostError
@@ -364,7 +363,5 @@ class JetStreamCore:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from pyspark.sql import SparkSession
@@ -214,9 +213,7 @@ class OpenRun(RunPart, OpenCounts):
         self._resources.enter_context(self._server)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._resources.close()
 
     @property
