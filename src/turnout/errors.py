@@ -237,7 +237,7 @@ class SubscriptionNotFoundError(SubscriptionError, LookupError):
     turnout.errors.SubscriptionNotFoundError: no subscription has the id 'unknown'
     """
 
-    def __init__(self, id: str, hint: str = "") -> None:  # noqa: A002 - the field's own name
+    def __init__(self, id: str, hint: str = "") -> None:
         super().__init__(f"no subscription has the id {id!r}{hint}")
         self.id = id
 
@@ -253,7 +253,7 @@ class SubscriptionExistsError(SubscriptionError):
     turnout.errors.SubscriptionExistsError: a subscription with the id 'one' exists already
     """
 
-    def __init__(self, id: str) -> None:  # noqa: A002 - the field's own name
+    def __init__(self, id: str) -> None:
         super().__init__(f"a subscription with the id {id!r} exists already")
         self.id = id
 
@@ -274,7 +274,7 @@ class SubscriptionConflictError(SubscriptionError):
     turnout.errors.SubscriptionConflictError: 'one' is at revision 1, expected revision 7: read it again
     """
 
-    def __init__(self, id: str, expected: int, found: int) -> None:  # noqa: A002 - the field's own name
+    def __init__(self, id: str, expected: int, found: int) -> None:
         super().__init__(f"{id!r} is at revision {found}, expected revision {expected}: read it again")
         self.id = id
         self.expected = expected

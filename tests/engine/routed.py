@@ -14,7 +14,7 @@ EVERYTHING = exists("subject")
 TWO_SINKS = 'sinks: {one: {format: nats, servers: "nats://a"}, two: {format: json, path: /tmp/x}}\n'
 
 
-def to(*destinations: str, id: str = "s", condition: Any = EVERYTHING) -> Subscription:  # noqa: A002
+def to(*destinations: str, id: str = "s", condition: Any = EVERYTHING) -> Subscription:
     return Subscription(destinations, condition, id=id)
 
 

@@ -24,7 +24,7 @@ URL = "https://a.example/in"
 RECORD = {"topic": "orders.1", "value": {"n": 1}}
 
 
-def to(*destinations: str, id: str = "s") -> Subscription:  # noqa: A002
+def to(*destinations: str, id: str = "s") -> Subscription:
     return Subscription(destinations, exists("subject"), id=id)
 
 

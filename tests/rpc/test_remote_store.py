@@ -296,7 +296,7 @@ class _Slow:
     def __getattr__(self, name):
         return getattr(self._store, name)
 
-    def read(self, id):  # noqa: A002 - the protocol's name
+    def read(self, id):
         self.has_begun.set()
         assert self.may_end.wait(120)
         return self._store.read(id)

@@ -278,7 +278,7 @@ def test_too_many_calls(backing, settings):
         def __getattr__(self, name):
             return getattr(backing, name)
 
-        def read(self, id):  # noqa: A002 - the protocol's name
+        def read(self, id):
             release.wait(10)
             return backing.read(id)
 
@@ -323,7 +323,7 @@ def test_logs(backing, settings, capsys):
         def __getattr__(self, name):
             return getattr(backing, name)
 
-        def read(self, id):  # noqa: A002 - the protocol's name
+        def read(self, id):
             raise ZeroDivisionError("the secret")
 
     with (

@@ -399,7 +399,7 @@ def plan_replay(
     subscriptions_as_of: Moment | None = None,
     where: str | Condition | None = None,
     sink: str | Sink | None = None,
-    id: str | None = None,  # noqa: A002 - its name in every interface
+    id: str | None = None,
     folder: str | Path | None = None,
 ) -> ReplayPlan:
     """Plan a replay from the state of the servers and the store.

@@ -259,7 +259,7 @@ class MatchingClient:
         with translated():
             yield from map(_matches, self._stub.MatchStream(requests, **self._options.call(endless=True)))
 
-    def explain(self, id: str, metadata: Mapping[str, object]) -> Explanation:  # noqa: A002 - the field's own name
+    def explain(self, id: str, metadata: Mapping[str, object]) -> Explanation:
         """Explain the match or mismatch between a subscription and the message."""
         request = matching_pb2.ExplainRequest(subscription_id=id, **metadata_to(metadata))
         with translated():

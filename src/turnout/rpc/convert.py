@@ -96,7 +96,7 @@ _LOGICS = tuple(Logic)
 """In the order of the proto's enum."""
 
 
-def data_from(data: SettingsMessage, id: str = "") -> Subscription:  # noqa: A002 - the field's own name
+def data_from(data: SettingsMessage, id: str = "") -> Subscription:
     """The subscription of a SubscriptionDataInput, a SubscriptionDataOutput or a ConditionMatch.
 
     Raises:

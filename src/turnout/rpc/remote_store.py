@@ -98,25 +98,20 @@ class RemoteStore(StoreBase):
                     raise
         return self.create_many(map(whole_subscription, read))
 
-    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+    def read(self, id: str) -> Subscription:
         """See `Store.read`."""
         with translated():
             response = self._service.Read(subscriptions_pb2.ReadRequest(id=id), **self._options.call())
         return data_from(response, id)
 
-    def update(
-        self,
-        id: str,  # noqa: A002 - the field's own name
-        subscription: Subscription,
-        expected_revision: int | None = None,
-    ) -> int:
+    def update(self, id: str, subscription: Subscription, expected_revision: int | None = None) -> int:
         """See `Store.update`."""
         version = checked_version(id, subscription)
         request = subscriptions_pb2.UpdateRequest(id=id, data=data_to(version), expectedRevision=expected_revision)
         with translated():
             return int(self._service.Update(request, **self._options.call()).revision)
 
-    def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
+    def delete(self, id: str, expected_revision: int | None = None) -> None:
         """See `Store.delete`."""
         with translated():
             request = subscriptions_pb2.DeleteRequest(id=id, expectedRevision=expected_revision)
@@ -213,7 +208,7 @@ class RemoteStore(StoreBase):
             raise _forgotten(failure, self._options.address) from failure
         return PastStore(self, int(response.revision))
 
-    def read_at(self, revision: int, id: str) -> Subscription | None:  # noqa: A002 - the field's own name
+    def read_at(self, revision: int, id: str) -> Subscription | None:
         """See `turnout.subscriptions.past.Remembering`."""
         return next(iter(self._past(matching_pb2.PastRequest(revision=revision, id=id))), None)
 
@@ -232,7 +227,7 @@ class RemoteStore(StoreBase):
         with translated():
             return births_of(self._storage.GetBirths(matching_pb2.BirthsRequest(), **self._options.call(whole=True)))
 
-    def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+    def history(self, id: str) -> tuple[AuditEntry, ...]:
         """See `VersionedStore.history`."""
         with translated():
             parts = self._storage.GetHistory(matching_pb2.HistoryRequest(id=id), **self._options.call())

@@ -373,7 +373,7 @@ def checked(subscriptions: Iterable[Subscription]) -> Iterator[Subscription]:
         yield subscription
 
 
-def checked_version(id: str, subscription: Subscription) -> Subscription:  # noqa: A002 - the field's own name
+def checked_version(id: str, subscription: Subscription) -> Subscription:
     """Return a new version of a subscription under its id: what every store does before an update.
 
     Raises:

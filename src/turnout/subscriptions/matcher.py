@@ -135,7 +135,7 @@ class Matcher:
         """Take a subscription in; one of the same id makes way."""
         self._change((subscription.id,), (_identified(subscription),))
 
-    def remove(self, id: str) -> None:  # noqa: A002 - the field's own name
+    def remove(self, id: str) -> None:
         """Forget a subscription; an unknown id is forgotten already."""
         self._change((id,), ())
 
@@ -444,7 +444,7 @@ class LiveMatcher:
         self._keep_up()
         return self.matcher.stats(hottest)
 
-    def subscription(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+    def subscription(self, id: str) -> Subscription:
         """Return the subscription of that id, from the store.
 
         Raises:

@@ -209,7 +209,7 @@ class Subscription:
             destinations: Sequence[str],
             condition: Condition | str,
             metadata: Mapping[str, str] = ...,
-            id: str = ...,  # noqa: A002 - the field's own name
+            id: str = ...,
             revision: int = ...,
             enabled: bool = ...,
             expires: Expiry | None = ...,

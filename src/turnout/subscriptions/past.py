@@ -270,7 +270,7 @@ class Span(NamedTuple):
 class Remembering(Protocol):
     """Store that returns its content at any revision that it remembers."""
 
-    def read_at(self, revision: int, id: str) -> Subscription | None:  # noqa: A002 - the field's own name
+    def read_at(self, revision: int, id: str) -> Subscription | None:
         """Return the subscription with this id at a revision; None if it did not exist."""
         ...
 
@@ -293,7 +293,7 @@ class PastStore:
         self._prefix = prefix
         self.revision = revision
 
-    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+    def read(self, id: str) -> Subscription:
         """Return the subscription of this id, as it was.
 
         Raises:

@@ -133,7 +133,7 @@ def needed_keys() -> SecretKeys:
     return keys
 
 
-def opened_secrets(id: str, sealed: Iterable[SigningSecret]) -> list[str]:  # noqa: A002 - the field's own name
+def opened_secrets(id: str, sealed: Iterable[SigningSecret]) -> list[str]:
     """Return the secrets of a subscription, to sign its requests, or its credentials.
 
     Raises:
@@ -218,11 +218,7 @@ def resealed(keys: SecretKeys, subscription: Subscription) -> Subscription:
     return replace(subscription, delivery=replace(delivery, secrets=tuple(secrets_), credentials=last))
 
 
-def stored_version(
-    id: str,  # noqa: A002 - the field's own name
-    subscription: Subscription,
-    read: Callable[[str], Subscription],
-) -> Subscription:
+def stored_version(id: str, subscription: Subscription, read: Callable[[str], Subscription]) -> Subscription:
     """Return a new version as a store keeps it: what every store does before an update.
 
     Plain secrets are encrypted, markers are replaced by the stored secrets that they stand for, and stored secrets

@@ -316,7 +316,7 @@ class SubscriptionService:
             raise
         return ids
 
-    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+    def read(self, id: str) -> Subscription:
         """Return the subscription with this id.
 
         Raises:
@@ -326,12 +326,7 @@ class SubscriptionService:
         check_id(id)
         return self.store.read(id)
 
-    def update(
-        self,
-        id: str,  # noqa: A002 - the field's own name
-        subscription: Subscription,
-        expected_revision: int | None = None,
-    ) -> int:
+    def update(self, id: str, subscription: Subscription, expected_revision: int | None = None) -> int:
         """Replace a subscription by a new version and return its revision; see `Store.update`.
 
         Raises:
@@ -347,7 +342,7 @@ class SubscriptionService:
         with self._within_quota([version], [id]):
             return self._update(id, version, expected_revision)
 
-    def _update(self, id: str, subscription: Subscription, expected_revision: int | None) -> int:  # noqa: A002
+    def _update(self, id: str, subscription: Subscription, expected_revision: int | None) -> int:
         trees = self._kiwi_trees
         if trees is None:
             return self.store.update(id, subscription, expected_revision)
@@ -416,7 +411,7 @@ class SubscriptionService:
             self._release(trees.of(leaf), leaf)
         return revision
 
-    def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
+    def delete(self, id: str, expected_revision: int | None = None) -> None:
         """Delete the subscription with this id, and its patterns if no other subscription uses them.
 
         Raises:
@@ -462,7 +457,7 @@ class SubscriptionService:
             with contextlib.suppress(StoreUnavailableError):
                 registry.unlock_create(leaf.key, leaf.pattern)
 
-    def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+    def history(self, id: str) -> tuple[AuditEntry, ...]:
         """Return the changes of this subscription that the store remembers, oldest first.
 
         Raises:

@@ -226,19 +226,14 @@ class Store(Closeable, Protocol):
             SubscriptionInvalidError: nothing can be published to one of its destinations.
         """
 
-    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+    def read(self, id: str) -> Subscription:
         """Return the subscription with this id.
 
         Raises:
             SubscriptionNotFoundError: there is none.
         """
 
-    def update(
-        self,
-        id: str,  # noqa: A002 - the field's own name
-        subscription: Subscription,
-        expected_revision: int | None = None,
-    ) -> int:
+    def update(self, id: str, subscription: Subscription, expected_revision: int | None = None) -> int:
         """Replace the subscription with this id by a new version, and return its revision.
 
         Followers of the store see one change: the old version before it, the new one from it on.
@@ -254,7 +249,7 @@ class Store(Closeable, Protocol):
             SubscriptionInvalidError: *subscription* has another id, or a destination that nothing can be published to.
         """
 
-    def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
+    def delete(self, id: str, expected_revision: int | None = None) -> None:
         """Delete the subscription with this id.
 
         Args:
@@ -309,7 +304,7 @@ class VersionedStore(Protocol):
     def births(self) -> Mapping[str, Creation]:
         """Return the revision and time of each current subscription's version, by id; empty if unknown."""
 
-    def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+    def history(self, id: str) -> tuple[AuditEntry, ...]:
         """Return the changes of this subscription that the store remembers, oldest first.
 
         Raises:
@@ -363,7 +358,7 @@ def create_many(store: Store, subscriptions: Iterable[Subscription]) -> list[str
     return [store.create(subscription) for subscription in subscriptions]
 
 
-def delete(store: Store, id: str, expected_revision: int | None) -> None:  # noqa: A002 - the field's own name
+def delete(store: Store, id: str, expected_revision: int | None) -> None:
     """Delete a subscription; stores of packages may lack the parameter, which they need for a revision alone.
 
     Raises:
@@ -405,7 +400,7 @@ def creations_of(store: Store) -> Mapping[str, Creation]:
     return store.births() if isinstance(store, VersionedStore) else {}
 
 
-def history_of(store: Store, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+def history_of(store: Store, id: str) -> tuple[AuditEntry, ...]:
     """Return the changes of a subscription that the store remembers, oldest first.
 
     Raises:
@@ -420,23 +415,15 @@ def history_of(store: Store, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 -
 class Editable(Protocol):
     """Store, or the service over it, with the subscription to edit."""
 
-    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+    def read(self, id: str) -> Subscription:
         """See `Store.read`."""
 
-    def update(
-        self,
-        id: str,  # noqa: A002 - the field's own name
-        subscription: Subscription,
-        expected_revision: int | None = None,
-    ) -> int:
+    def update(self, id: str, subscription: Subscription, expected_revision: int | None = None) -> int:
         """See `Store.update`."""
 
 
 def edit(
-    store: Editable,
-    id: str,  # noqa: A002 - the field's own name
-    change: Callable[[Subscription], Subscription],
-    expected_revision: int | None = None,
+    store: Editable, id: str, change: Callable[[Subscription], Subscription], expected_revision: int | None = None
 ) -> int:
     """Update a subscription by a function of its present version, and return the new revision.
 

@@ -64,7 +64,7 @@ def prefix_end(prefix: str) -> str:
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
-def tenant_of(id: str) -> str:  # noqa: A002 - the field's own name
+def tenant_of(id: str) -> str:
     """Return the tenant of a stored id; "" if it has none.
 
     >>> tenant_of("@acme/3426d090"), tenant_of("3426d090")
@@ -154,23 +154,18 @@ class TenantStore(StoreBase):
         id_ = self._prefix + (subscription.id or new_id())
         return subscription.with_id(id_) if isinstance(subscription, PlainLine) else replace(subscription, id=id_)
 
-    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+    def read(self, id: str) -> Subscription:
         """See `Store.read`."""
         with self._known_ids():
             return self._with_bare_id(self._store.read(self._prefix + id))
 
-    def update(
-        self,
-        id: str,  # noqa: A002 - the field's own name
-        subscription: Subscription,
-        expected_revision: int | None = None,
-    ) -> int:
+    def update(self, id: str, subscription: Subscription, expected_revision: int | None = None) -> int:
         """See `Store.update`."""
         renamed = replace(subscription, id=self._prefix + subscription.id) if subscription.id else subscription
         with self._known_ids():
             return self._store.update(self._prefix + id, renamed, expected_revision)
 
-    def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
+    def delete(self, id: str, expected_revision: int | None = None) -> None:
         """See `Store.delete`."""
         with self._known_ids():
             delete(self._store, self._prefix + id, expected_revision)
@@ -234,7 +229,7 @@ class TenantStore(StoreBase):
         """See `VersionedStore.births`."""
         return {self._bare(id_): birth for id_, birth in self._store.births(self._prefix).items()}
 
-    def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+    def history(self, id: str) -> tuple[AuditEntry, ...]:
         """See `VersionedStore.history`."""
         with self._known_ids():
             return tuple(entry.with_id(id).hidden() for entry in self._store.history(self._prefix + id))

@@ -56,7 +56,7 @@ def replay(
     sink: Annotated[
         str | None, typer.Option(help="Deliver to this sink: a name of the route's, or a block in YAML.")
     ] = None,
-    id: Annotated[  # noqa: A002 - the option's name
+    id: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The replay's name; made from the others if not given."),
     ] = None,

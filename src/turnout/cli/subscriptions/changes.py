@@ -77,7 +77,7 @@ def create(
         str | None, typer.Argument(help="What to look for: 'subject:orders* AND NOT location:Helsinki'.")
     ] = None,
     to: Annotated[list[str] | None, typer.Option("--to", help="A destination; give it several times.")] = None,
-    id: Annotated[str, typer.Option("--id", help="The subscription's id; a new one if not given.")] = "",  # noqa: A002 - the option's name
+    id: Annotated[str, typer.Option("--id", help="The subscription's id; a new one if not given.")] = "",
     meta: Annotated[list[str] | None, typer.Option(help="The subscription's own metadata: name=value.")] = None,
     has: Annotated[list[str] | None, typer.Option(help="A leaf: key=pattern.")] = None,
     has_word: Annotated[list[str] | None, typer.Option(help="A leaf on any word of the value: key=pattern.")] = None,
@@ -274,7 +274,7 @@ def _reading(file: str) -> Iterator[IO[bytes]]:
 
 
 def update(
-    id: str,  # noqa: A002 - the argument's name on the command line
+    id: str,
     condition: Annotated[str | None, typer.Argument(help="What to look for from now on, as text.")] = None,
     to: Annotated[list[str] | None, typer.Option("--to", help="A destination; replaces all.")] = None,
     meta: Annotated[
@@ -490,12 +490,7 @@ def _edit_all(
         typer.echo(f"{done.found:,} found, {len(done.ids):,} {would}", err=True)
 
 
-def history(
-    id: str,  # noqa: A002 - the argument's name on the command line
-    store: StoreUrl = None,
-    timeout: StoreTimeout = None,
-    as_json: AsJson = False,
-) -> None:
+def history(id: str, store: StoreUrl = None, timeout: StoreTimeout = None, as_json: AsJson = False) -> None:
     """Print every change of a subscription that the store remembers: time, author and changes."""
     from turnout.subscriptions.lines import subscription_to_json
     from turnout.subscriptions.store import history_of

@@ -51,7 +51,7 @@ Limit = Annotated[int, typer.Option(min=1, help="Results of one page.")]
 Cursor = Annotated[str, typer.Option(help="The last id of the page before.")]
 
 
-def read(id: str, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:  # noqa: A002 - the argument's name on the command line
+def read(id: str, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:
     """Print one subscription as JSON."""
     with opened_store(store, timeout) as opened:
         typer.echo(description(opened.read(id), indent=2))
@@ -123,7 +123,7 @@ def match(
 
 
 def explain(
-    id: str,  # noqa: A002 - the argument's name on the command line
+    id: str,
     pairs: Pairs = None,
     message: Body = None,
     store: StoreUrl = None,

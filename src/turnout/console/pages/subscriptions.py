@@ -219,7 +219,7 @@ def subscriptions(
     key: str = "",
     pattern: str = "",
     partial: bool = False,
-    id: str = "",  # noqa: A002 - the field's own name
+    id: str = "",
     cursor: str = "",
 ) -> HTMLResponse:
     query = {"metadata": metadata, "key": key, "pattern": pattern, "id": id, "partial": "true" if partial else ""}
@@ -237,7 +237,7 @@ def of_route(
     key: str = "",
     pattern: str = "",
     partial: bool = False,
-    id: str = "",  # noqa: A002 - the field's own name
+    id: str = "",
     cursor: str = "",
 ) -> HTMLResponse:
     """Render the subscriptions of a route's store as a tab of its page."""
@@ -286,13 +286,7 @@ def _form(parts: Parts, principal: Principal, store: ShownStore) -> dict[str, ob
 
 @router.get("/subscriptions/{id:id}")
 @reads_store
-def subscription(
-    id: str,  # noqa: A002 - the field's own name
-    request: Request,
-    parts: PartsDep,
-    principal: Reads,
-    of: str = "",
-) -> HTMLResponse:
+def subscription(id: str, request: Request, parts: PartsDep, principal: Reads, of: str = "") -> HTMLResponse:
     store = shown_store(parts, principal, of)
     subscription = store.service.read(id).hidden()
     return page(

@@ -106,7 +106,7 @@ RouteName = Annotated[str | None, Query(description="the route; may be left out 
     responses={**_STATUSES, 200: {"content": {"text/event-stream": {}}}, 429: {}},
 )
 async def read_feed(
-    id: str,  # noqa: A002 - the name in the path
+    id: str,
     request: Request,
     parts: PartsOfAny,
     principal: Reads,
@@ -136,11 +136,7 @@ async def read_feed(
 
 @router.post("/{id:id}", summary="Acknowledge a feed up to a cursor, for a named reader", responses=_STATUSES)
 async def acknowledge_feed(
-    id: str,  # noqa: A002 - the name in the path
-    form: Acknowledgement,
-    parts: PartsOfAny,
-    principal: Reads,
-    route: RouteName = None,
+    id: str, form: Acknowledgement, parts: PartsOfAny, principal: Reads, route: RouteName = None
 ) -> AcknowledgedModel:
     feed = _Feed(parts, route, principal.caller, id)
     cursor = await feed.acknowledge(form.reader, form.cursor)
@@ -150,7 +146,7 @@ async def acknowledge_feed(
 @router.websocket("/{id:id}")
 async def socket(
     websocket: WebSocket,
-    id: str,  # noqa: A002 - the name in the path
+    id: str,
     route: str | None = None,
     after: After = None,
     reader: Annotated[str | None, Query(min_length=1, max_length=128)] = None,

@@ -590,7 +590,7 @@ def validate_condition(form: ConditionForm, _: Reads) -> ConditionModel:
 
 @router.get("/{id:path}/history", summary="Every change of a subscription, with its author", responses=_STORED)
 @reads_store
-def read_subscription_history(id: str, subscriptions: SubscriptionsDep, _: Reads) -> HistoryModel:  # noqa: A002 - the field's own name
+def read_subscription_history(id: str, subscriptions: SubscriptionsDep, _: Reads) -> HistoryModel:
     return HistoryModel(
         entries=[
             AuditEntryModel(
@@ -608,7 +608,7 @@ def read_subscription_history(id: str, subscriptions: SubscriptionsDep, _: Reads
 
 @router.get("/{id:subscription}", summary="One subscription", responses={304: {}, 412: {}, **_STORED})
 @reads_store
-def read_subscription(id: str, subscriptions: SubscriptionsDep, _: Reads, response: Response) -> SubscriptionModel:  # noqa: A002 - the field's own name
+def read_subscription(id: str, subscriptions: SubscriptionsDep, _: Reads, response: Response) -> SubscriptionModel:
     return _tagged(subscriptions.service.read(id), response)
 
 
@@ -628,7 +628,7 @@ def read_subscription(id: str, subscriptions: SubscriptionsDep, _: Reads, respon
 )
 @writes_store
 def put_subscription(
-    id: str,  # noqa: A002 - the field's own name
+    id: str,
     form: SubscriptionForm,
     subscriptions: SubscriptionsDep,
     _: Writes,
@@ -653,7 +653,7 @@ def _location(id_: str) -> str:
 )
 @writes_store
 def change_subscription(
-    id: str,  # noqa: A002 - the field's own name
+    id: str,
     form: SubscriptionChange,
     subscriptions: SubscriptionsDep,
     _: Writes,
@@ -676,5 +676,5 @@ def _tagged(subscription: Subscription, response: Response) -> SubscriptionModel
 
 @router.delete("/{id:subscription}", status_code=204, summary="Delete a subscription", responses={412: {}, **_STORED})
 @writes_store
-def delete_subscription(id: str, subscriptions: SubscriptionsDep, _: Writes, conditions: Conditions) -> None:  # noqa: A002 - the field's own name
+def delete_subscription(id: str, subscriptions: SubscriptionsDep, _: Writes, conditions: Conditions) -> None:
     subscriptions.delete(id, conditions)

@@ -66,7 +66,7 @@ class _Record(msgspec.Struct, array_like=True, gc=False):
 _looked_up = msgspec.json.Decoder(list[_Record]).decode
 
 
-def decode_record(id: str, record: str, revision: int) -> Subscription:  # noqa: A002 - the field's own name
+def decode_record(id: str, record: str, revision: int) -> Subscription:
     """The subscription that `encode_record` was given, with its ids."""
     return next(decode_records([(id, record, revision)]))
 

@@ -153,12 +153,7 @@ class SqlStore(StoreBase, ABC, Generic[ConnectionT]):
                 chunk = list(islice(rows, self.chunk))
         return ids
 
-    def update(
-        self,
-        id: str,  # noqa: A002 - the field's own name
-        subscription: Subscription,
-        expected_revision: int | None = None,
-    ) -> int:
+    def update(self, id: str, subscription: Subscription, expected_revision: int | None = None) -> int:
         """See `Store.update`."""
         version = stored_version(id, subscription, self.read)
         with self._writing() as connection:
@@ -167,7 +162,7 @@ class SqlStore(StoreBase, ABC, Generic[ConnectionT]):
             self._insert(connection, [(id, version)], revision, id_maker())
         return revision
 
-    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+    def read(self, id: str) -> Subscription:
         """See `Store.read`."""
         with self._reading() as connection:
             query = "SELECT record, revision FROM {schema}.subscription WHERE id = %s"
@@ -176,7 +171,7 @@ class SqlStore(StoreBase, ABC, Generic[ConnectionT]):
             raise SubscriptionNotFoundError(id)
         return decode_record(id, *row)
 
-    def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
+    def delete(self, id: str, expected_revision: int | None = None) -> None:
         """See `Store.delete`."""
         with self._writing() as connection:
             self._remove(connection, [id], self._next_revision(connection), expected_revision)
@@ -359,7 +354,7 @@ class SqlStore(StoreBase, ABC, Generic[ConnectionT]):
 
         return Span(first, last, since).revision(moment, last_until)
 
-    def read_at(self, revision: int, id: str) -> Subscription | None:  # noqa: A002 - the field's own name
+    def read_at(self, revision: int, id: str) -> Subscription | None:
         """See `turnout.subscriptions.past.Remembering`."""
         return next(iter(self._at(revision, "id = %s", (id,))), None)
 
@@ -389,7 +384,7 @@ class SqlStore(StoreBase, ABC, Generic[ConnectionT]):
             rows = self._execute(connection, query, limits).fetchall()
         return {id_: Creation.of(revision, at) for id_, revision, at in rows}
 
-    def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+    def history(self, id: str) -> tuple[AuditEntry, ...]:
         """See `VersionedStore.history`."""
         query = (
             "SELECT record, born, died FROM {schema}.past WHERE id = %s"

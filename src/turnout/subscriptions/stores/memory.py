@@ -105,12 +105,7 @@ class MemoryStore(StoreBase):
         self._subscriptions[subscription.id] = replace(subscription, revision=self._revision)
         self._born[subscription.id] = self._revision
 
-    def update(
-        self,
-        id: str,  # noqa: A002 - the field's own name
-        subscription: Subscription,
-        expected_revision: int | None = None,
-    ) -> int:
+    def update(self, id: str, subscription: Subscription, expected_revision: int | None = None) -> int:
         """See `Store.update`."""
         version = stored_version(id, subscription, self.read).identified()
         with self._lock:
@@ -122,14 +117,14 @@ class MemoryStore(StoreBase):
             self._keep(version)
             return self._revision
 
-    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+    def read(self, id: str) -> Subscription:
         """See `Store.read`."""
         subscription = self._subscriptions.get(id)
         if subscription is None:
             raise SubscriptionNotFoundError(id)
         return subscription
 
-    def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
+    def delete(self, id: str, expected_revision: int | None = None) -> None:
         """See `Store.delete`."""
         with self._lock:
             born = self.read(id).revision
@@ -260,7 +255,7 @@ class MemoryStore(StoreBase):
 
         return Span(self._remembered, self._revision, self._moments[0].at).revision(moment, last_until)
 
-    def read_at(self, revision: int, id: str) -> Subscription | None:  # noqa: A002 - the field's own name
+    def read_at(self, revision: int, id: str) -> Subscription | None:
         """See `turnout.subscriptions.past.Remembering`."""
         return next((subscription for subscription in self.snapshot_at(revision, id) if subscription.id == id), None)
 
@@ -292,7 +287,7 @@ class MemoryStore(StoreBase):
         index = revision - self._remembered
         return self._moments[index] if index >= 0 else None
 
-    def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+    def history(self, id: str) -> tuple[AuditEntry, ...]:
         """See `VersionedStore.history`."""
         with self._lock:
             versions = [version for version in self._past if version.subscription.id == id]

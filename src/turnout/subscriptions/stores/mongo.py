@@ -170,7 +170,7 @@ class MongoStore(StoreBase):
                     raise SubscriptionExistsError(problem["op"]["_id"]) from failure
             raise
 
-    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+    def read(self, id: str) -> Subscription:
         """See `Store.read`."""
         with in_time():
             document = self._one(id)
@@ -183,12 +183,7 @@ class MongoStore(StoreBase):
         document = self._subscriptions.find_one({"_id": id_})
         return None if document is None else self._updates.visible(document, self._state().revision)
 
-    def update(
-        self,
-        id: str,  # noqa: A002 - the field's own name
-        subscription: Subscription,
-        expected_revision: int | None = None,
-    ) -> int:
+    def update(self, id: str, subscription: Subscription, expected_revision: int | None = None) -> int:
         """See `Store.update`. One that fails because the connection was lost may be stored nevertheless."""
         version = stored_version(id, subscription, self.read).identified(id_maker())
         with self._turn() as turn:
@@ -202,7 +197,7 @@ class MongoStore(StoreBase):
             self._tombstones.prune(1)
         return turn.revision
 
-    def delete(self, id: str, expected_revision: int | None = None) -> None:  # noqa: A002 - the field's own name
+    def delete(self, id: str, expected_revision: int | None = None) -> None:
         """See `Store.delete`."""
         with self._turn() as turn:
             document = self._subscriptions.find_one({"_id": id})
@@ -358,7 +353,7 @@ class MongoStore(StoreBase):
         with translated():
             return PastStore(self, self._past.revision_at(moment, self._state().revision), prefix)
 
-    def read_at(self, revision: int, id: str) -> Subscription | None:  # noqa: A002 - the field's own name
+    def read_at(self, revision: int, id: str) -> Subscription | None:
         """See `turnout.subscriptions.past.Remembering`."""
         return next(iter(self._at(revision, id)), None)
 
@@ -386,7 +381,7 @@ class MongoStore(StoreBase):
             known = {revision: self._past.birth(revision) for revision in set(born.values())}
             return {id_: known[revision] for id_, revision in born.items()}
 
-    def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+    def history(self, id: str) -> tuple[AuditEntry, ...]:
         """See `VersionedStore.history`."""
         with in_time():
             return self._past.history(id, self._one(id), self._state().revision)

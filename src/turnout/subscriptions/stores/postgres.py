@@ -132,7 +132,7 @@ class PostgresStore(SqlStore[Connection]):
             for row in rows:
                 copy.write_row(row)
 
-    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+    def read(self, id: str) -> Subscription:
         """See `Store.read`."""
         if "\0" in id:
             raise SubscriptionNotFoundError(id)
@@ -217,7 +217,7 @@ class PostgresStore(SqlStore[Connection]):
         )
         _log.warning(text, reached)
 
-    def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+    def history(self, id: str) -> tuple[AuditEntry, ...]:
         """See `VersionedStore.history`."""
         if "\0" in id:
             raise SubscriptionNotFoundError(id)
