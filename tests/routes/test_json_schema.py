@@ -17,7 +17,7 @@ from turnout.routes import Route
 from turnout.routes.json_schema import route_schema
 from turnout.routes.yaml_text import YamlText
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 MADE = {"route": lambda: route_schema(suite.suite_schema()), "test": suite.test_file_schema}
 ROUTES = Draft202012Validator(MADE["route"]())
