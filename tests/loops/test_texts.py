@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from math import inf, isnan
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.loops.conftest import padded
-from turnout.conditions.anchor import parsed_number
+from turnout.conditions.anchor import address_text, parsed_number
 from turnout.conditions.pattern import pattern_matcher
 from turnout.loops import texts
 
@@ -42,6 +43,35 @@ def test_numbers_are_those_of_the_reference(text: str) -> None:
         assert isnan(number)
     else:
         assert number in (expected, inf)
+
+
+_groups = st.lists(st.text("0123456789abcdefF", max_size=5), max_size=9).map(":".join)
+_addresses = st.one_of(
+    st.ip_addresses().map(str),
+    st.ip_addresses(v=6).map(lambda address: address.exploded),
+    st.text("0123456789.:af", max_size=12),
+    st.builds("{}{}{}".format, _groups, st.sampled_from(["::", ":", ""]), st.one_of(_groups, st.ip_addresses(v=4))),
+)
+
+
+@given(_addresses)
+@example("::")
+@example("1::")
+@example(":::")
+@example("1:2:3:4:5:6:7::")
+@example("::1:2:3:4:5:6:7:8")
+@example("::ffff:1.2.3.4")
+@example("1:2:3:4:5:6:7:1.2.3.4")
+@example("01.2.3.4")
+@example("1.2.3.256")
+@example("1.2.3.")
+def test_addresses_are_those_of_the_reference(text: str) -> None:
+    """Bytes of an address of IPv4 or IPv6, in each of their forms; other texts are none."""
+    raw, output = text.encode(), np.zeros(16, np.uint8)
+    size = _both(texts.address_in, padded(raw), 0, len(raw), output)
+
+    expected = address_text(text)
+    assert (expected and expected.partition(":")[2]) == (output[:size].tobytes().hex() or None)
 
 
 def test_plain_numbers_are_decided() -> None:

@@ -96,21 +96,34 @@ def _declare_primitives() -> None:
     from numba.core import cgutils
     from numba.extending import intrinsic, overload
 
-    from turnout.loops.texts import lowest_byte, word_at
+    from turnout.loops.texts import lowest_byte, prefetch, word_at
 
-    word = cgutils.ir.IntType(64).as_pointer()
+    word, byte, number = cgutils.ir.IntType(64).as_pointer(), cgutils.ir.IntType(8).as_pointer(), cgutils.ir.IntType(32)
 
-    def load(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def address(call: Any, kind: object) -> object:
+        context, builder, signature, values = call
         array = context.make_array(signature.args[0])(context, builder, values[0])
-        return builder.load(builder.bitcast(builder.gep(array.data, [values[1]]), word), align=1)
+        return builder.bitcast(builder.gep(array.data, [values[1]]), kind)
+
+    def load(*call: Any) -> object:
+        return call[1].load(address(call, word), align=1)
+
+    def ask(*call: Any) -> object:
+        own = cgutils.ir.FunctionType(cgutils.ir.VoidType(), [byte, number, number, number])
+        called = cgutils.get_or_insert_function(call[1].module, own, "llvm.prefetch.p0")
+        # For reading, to be kept in all caches, data.
+        call[1].call(called, [address(call, byte), *map(number, (0, 3, 1))])
+        return call[0].get_dummy_value()
 
     def count(_context: object, builder: Any, _signature: object, values: Any) -> Any:
         return builder.cttz(values[0], cgutils.true_bit)
 
+    asked = intrinsic(lambda _, numbers, at: (types.void(numbers, types.int64), ask))  # noqa: ARG005
     loaded = intrinsic(lambda _, data, at: (types.int64(data, types.int64), load))  # noqa: ARG005 - their types
     zeros = intrinsic(lambda _, number: (types.int64(types.int64), count))  # noqa: ARG005
     overload(wrapped)(lambda value: lambda value: value)  # noqa: ARG005 - the outer one takes its type
     overload(word_at)(lambda data, at: lambda data, at: loaded(data, at))  # noqa: ARG005
+    overload(prefetch)(lambda numbers, at: lambda numbers, at: asked(numbers, at))  # noqa: ARG005
     overload(lowest_byte)(lambda word: lambda word: zeros(word) >> 3)  # noqa: ARG005
 
 

@@ -4,94 +4,10 @@ from __future__ import annotations
 
 from math import inf, nan
 
+from turnout.loops import segment_arrays as layout
 from turnout.loops.compiled import ByteBuffer, Bytes, Int32Buffer, Int64Buffer, Int64s, compiled, inlined
-from turnout.loops.segment_arrays import (
-    ANY,
-    ASK_LITERALS,
-    ASK_NUMBER,
-    ASKED,
-    ASKED_COLUMNS,
-    ASKED_ROOM,
-    BEGIN,
-    BIT_MASK,
-    CHAIN,
-    CUTS,
-    CUTS_AT,
-    END,
-    END_VALUE,
-    EPOCH,
-    FACT,
-    FACT_BEGIN,
-    FACT_END,
-    FACT_FIRST,
-    FACT_FOLDS,
-    FACT_KEY,
-    FACT_KIND,
-    FACT_LENGTH,
-    FACT_MANY,
-    FACT_SIZE,
-    FACT_STATE,
-    FACT_WORDS,
-    FACTS,
-    FIRST,
-    FOLDED,
-    FOLDED_WORDS,
-    FOUND,
-    FOUND_ROOM,
-    GIVEN_ANSWERS,
-    GIVEN_AT,
-    GIVEN_COLUMNS,
-    HAS,
-    KEY_COUNT,
-    KEY_FIRST,
-    KEY_NUMBERS,
-    KEY_STAMP,
-    KEY_STATE,
-    LAST,
-    LITERAL_AT,
-    LITERAL_DATA,
-    LITERAL_FACT,
-    LITERAL_MASK,
-    LITERAL_SLOTS,
-    LOW_32,
-    NODE_LITERALS,
-    NODE_SHIFTS,
-    NODES,
-    PART,
-    PART_AT,
-    PART_BITS,
-    PART_COLUMNS,
-    PART_DATA,
-    PART_LITERAL,
-    PART_MASK,
-    PART_NEXT,
-    PART_POSITION,
-    PART_SLOTS,
-    PARTS,
-    ROW,
-    RUNS,
-    S_ASKED,
-    S_FACTS,
-    S_FOUND,
-    S_KEYS,
-    S_NEXT_VALUE,
-    S_SEEN,
-    SINGLE,
-    STAMP,
-    STEPS_OF_BYTE,
-    VALUE,
-    VALUE_BEGIN,
-    VALUE_END,
-    VALUE_VARIANT,
-    VALUES,
-    VARIANT,
-    VARIANTS,
-    WORDS,
-    Messages,
-    Scratch,
-    SegmentArrays,
-)
-from turnout.loops.texts import are_equal, hash_of_text, mixed, number_in
+from turnout.loops.segment_arrays import Messages, Scratch, SegmentArrays
+from turnout.loops.texts import address_in, are_equal, hash_of_text, mixed, number_in, prefetch
 
 
 @inlined
@@ -104,7 +20,7 @@ def _position_of(
     key = (upper << 32) | lower
     while slots[first_slot + slot] != 0:
         if slots[first_slot + slot] >> 32 == value:
-            position = (slots[first_slot + slot] & LOW_32) - 1
+            position = (slots[first_slot + slot] & layout.LOW_32) - 1
             if keys[first_key + position] == key:
                 return position
         slot = (slot + 1) & mask
@@ -114,21 +30,26 @@ def _position_of(
 @inlined
 def _literal_of(source: Bytes, begin: int, end: int, fact: int, segment: SegmentArrays) -> int:
     """Return the literal that a text of a fact is; 0 for none."""
+    return _literal_with(hash_of_text(source, begin, end, fact), source, begin, end, fact, segment)
+
+
+@inlined
+def _literal_with(value: int, source: Bytes, begin: int, end: int, fact: int, segment: SegmentArrays) -> int:
+    """Return the literal that a text of a fact is, given its hash; 0 for none."""
     at, ints, longs, slots = segment.at, segment.ints, segment.longs, segment.slots
-    value = hash_of_text(source, begin, end, fact)
-    slot = value & at[LITERAL_MASK]
-    while slots[at[LITERAL_SLOTS] + slot] != 0:
-        found = slots[at[LITERAL_SLOTS] + slot]
+    slot = value & at[layout.LITERAL_MASK]
+    while slots[at[layout.LITERAL_SLOTS] + slot] != 0:
+        found = slots[at[layout.LITERAL_SLOTS] + slot]
         if found >> 32 == value:
-            literal = found & LOW_32
-            first, last = longs[at[LITERAL_AT] + literal - 1], longs[at[LITERAL_AT] + literal]
+            literal = found & layout.LOW_32
+            first, last = longs[at[layout.LITERAL_AT] + literal - 1], longs[at[layout.LITERAL_AT] + literal]
             if (
-                ints[at[LITERAL_FACT] + literal - 1] == fact
+                ints[at[layout.LITERAL_FACT] + literal - 1] == fact
                 and last - first == end - begin
-                and are_equal(source, begin, segment.bytes, at[LITERAL_DATA] + first, end - begin)
+                and are_equal(source, begin, segment.bytes, at[layout.LITERAL_DATA] + first, end - begin)
             ):
                 return literal
-        slot = (slot + 1) & at[LITERAL_MASK]
+        slot = (slot + 1) & at[layout.LITERAL_MASK]
     return 0
 
 
@@ -138,30 +59,30 @@ def _add_literal(literal: int, fact: int, scratch: Scratch) -> None:
     if literal == 0:
         return
     state, cells = scratch.state, scratch.cells
-    own, seen = state[S_FACTS] + fact * FACT_STATE, state[S_SEEN] + literal
-    if cells[own + SINGLE] >= 0:
-        cells[own + SINGLE] = literal
-    elif cells[seen] == state[EPOCH]:
+    own, seen = state[layout.S_FACTS] + fact * layout.FACT_STATE, state[layout.S_SEEN] + literal
+    if cells[own + layout.SINGLE] >= 0:
+        cells[own + layout.SINGLE] = literal
+    elif cells[seen] == state[layout.EPOCH]:
         return
     else:
-        cells[seen] = state[EPOCH]
-    number = state[FOUND]
-    state[FOUND] = number + 1
-    if number < state[FOUND_ROOM]:
-        cells[state[S_FOUND] + 2 * number] = literal
-        cells[state[S_FOUND] + 2 * number + 1] = cells[own + CHAIN]
-        cells[own + CHAIN] = number
+        cells[seen] = state[layout.EPOCH]
+    number = state[layout.FOUND]
+    state[layout.FOUND] = number + 1
+    if number < state[layout.FOUND_ROOM]:
+        cells[state[layout.S_FOUND] + 2 * number] = literal
+        cells[state[layout.S_FOUND] + 2 * number + 1] = cells[own + layout.CHAIN]
+        cells[own + layout.CHAIN] = number
 
 
 @compiled
 def _ask(kind: int, number: int, scratch: Scratch) -> None:
     """Add a question about the row."""
     state, cells = scratch.state, scratch.cells
-    position = state[ASKED]
-    state[ASKED] = position + 1
-    if position < state[ASKED_ROOM]:
-        first = state[S_ASKED] + ASKED_COLUMNS * position
-        cells[first] = state[ROW]
+    position = state[layout.ASKED]
+    state[layout.ASKED] = position + 1
+    if position < state[layout.ASKED_ROOM]:
+        first = state[layout.S_ASKED] + layout.ASKED_COLUMNS * position
+        cells[first] = state[layout.ROW]
         cells[first + 1] = kind
         cells[first + 2] = number
 
@@ -169,9 +90,9 @@ def _ask(kind: int, number: int, scratch: Scratch) -> None:
 @inlined
 def _add_text(source: Bytes, begin: int, end: int, fact: int, segment: SegmentArrays, scratch: Scratch) -> None:
     """Add the literal of one text: of all of it, its first or its last characters."""
-    first = segment.at[FACTS] + fact * FACT
-    kind, length = segment.own[first + FACT_KIND], segment.own[first + FACT_LENGTH]
-    if kind == FIRST:
+    first = segment.at[layout.FACTS] + fact * layout.FACT
+    kind, length = segment.own[first + layout.FACT_KIND], segment.own[first + layout.FACT_LENGTH]
+    if kind == layout.FIRST:
         position = begin
         while position < end and length > 0:
             position += 1
@@ -179,7 +100,7 @@ def _add_text(source: Bytes, begin: int, end: int, fact: int, segment: SegmentAr
                 position += 1
             length -= 1
         end = position
-    elif kind == LAST:
+    elif kind == layout.LAST:
         position = end
         while position > begin and length > 0:
             position -= 1
@@ -187,7 +108,7 @@ def _add_text(source: Bytes, begin: int, end: int, fact: int, segment: SegmentAr
                 position -= 1
             length -= 1
         begin = position
-    elif kind == HAS:
+    elif kind == layout.HAS:
         end = begin
     _add_literal(_literal_of(source, begin, end, fact, segment), fact, scratch)
 
@@ -237,8 +158,8 @@ def _add_parts(size: int, fact: int, segment: SegmentArrays, scratch: Scratch) -
     """Add the literals of the parts that the scratch text has."""
     at, own, slots, bits = segment.at, segment.own, segment.slots, segment.own_bytes
     text, state, cells = scratch.text, scratch.state, scratch.cells
-    steps = STEPS_OF_BYTE * (size + STEPS_OF_BYTE)
-    widths = own[at[FACTS] + fact * FACT + FACT_SIZE]
+    steps = layout.STEPS_OF_BYTE * (size + layout.STEPS_OF_BYTE)
+    widths = own[at[layout.FACTS] + fact * layout.FACT + layout.FACT_SIZE]
     for width in range(3):
         if (widths >> width) & 1 == 0:
             continue
@@ -248,30 +169,32 @@ def _add_parts(size: int, fact: int, segment: SegmentArrays, scratch: Scratch) -
         for position in range(size):
             run = (run >> 8) | (text[position] << ((length - 1) * 8))
             value = mixed(run ^ salt)
-            if (bits[at[PART_BITS] + ((value & at[BIT_MASK]) >> 3)] >> (value & 7)) & 1 == 0 or position < length - 1:
+            if (
+                bits[at[layout.PART_BITS] + ((value & at[layout.BIT_MASK]) >> 3)] >> (value & 7)
+            ) & 1 == 0 or position < length - 1:
                 continue
-            slot = value & at[PART_MASK]
-            while slots[at[PART_SLOTS] + slot] != 0 and slots[at[PART_SLOTS] + slot] >> 32 != value:
-                slot = (slot + 1) & at[PART_MASK]
-            number = (slots[at[PART_SLOTS] + slot] & LOW_32) - 1
+            slot = value & at[layout.PART_MASK]
+            while slots[at[layout.PART_SLOTS] + slot] != 0 and slots[at[layout.PART_SLOTS] + slot] >> 32 != value:
+                slot = (slot + 1) & at[layout.PART_MASK]
+            number = (slots[at[layout.PART_SLOTS] + slot] & layout.LOW_32) - 1
             while number >= 0:
-                part = at[PARTS] + number * PART_COLUMNS
-                literal = own[part + PART_LITERAL]
-                first, last = slots[at[PART_AT] + number], slots[at[PART_AT] + number + 1]
-                begin = position - length + 1 - own[part + PART_POSITION]
+                part = at[layout.PARTS] + number * layout.PART_COLUMNS
+                literal = own[part + layout.PART_LITERAL]
+                first, last = slots[at[layout.PART_AT] + number], slots[at[layout.PART_AT] + number + 1]
+                begin = position - length + 1 - own[part + layout.PART_POSITION]
                 steps -= 1
                 if (
                     begin >= 0
                     and begin + last - first <= size
-                    and cells[state[S_SEEN] + literal] != state[EPOCH]
-                    and segment.ints[at[LITERAL_FACT] + literal - 1] == fact
+                    and cells[state[layout.S_SEEN] + literal] != state[layout.EPOCH]
+                    and segment.ints[at[layout.LITERAL_FACT] + literal - 1] == fact
                 ):
                     steps -= (last - first) >> 2
-                    if are_equal(text, begin, bits, at[PART_DATA] + first, last - first):
+                    if are_equal(text, begin, bits, at[layout.PART_DATA] + first, last - first):
                         _add_literal(literal, fact, scratch)
-                number = own[part + PART_NEXT]
+                number = own[part + layout.PART_NEXT]
             if steps < 0:
-                _ask(ASK_LITERALS, fact, scratch)
+                _ask(layout.ASK_LITERALS, fact, scratch)
                 return
 
 
@@ -286,24 +209,26 @@ def _copy(source: Bytes, begin: int, end: int, folds: int, target: ByteBuffer, f
 @inlined
 def _next_value(value: int, key: int, state: Int64Buffer, cells: Int32Buffer) -> int:
     """Return the next value of a key; -1 after the last one."""
-    if key == state[ANY]:
-        return value + 1 if value + 1 < state[END_VALUE] else -1
-    return cells[state[S_NEXT_VALUE] + value]
+    if key == state[layout.ANY]:
+        return value + 1 if value + 1 < state[layout.END_VALUE] else -1
+    return cells[state[layout.S_NEXT_VALUE] + value]
 
 
 @inlined
 def _number_of(value: int, messages: Messages, scratch: Scratch) -> float:
     """Return the number that a value is; NaN for none, and for one that is asked for."""
     numbers, state = messages.numbers, scratch.state
-    first = numbers[VALUES] + value * VALUE
-    number = number_in(messages.data, numbers[first + VALUE_BEGIN], numbers[first + VALUE_END])
+    first = numbers[layout.VALUES] + value * layout.VALUE
+    number = number_in(messages.data, numbers[first + layout.VALUE_BEGIN], numbers[first + layout.VALUE_END])
     if number != inf:
         return number
-    for position in range(numbers[numbers[GIVEN_AT] + state[ROW]], numbers[numbers[GIVEN_AT] + state[ROW] + 1]):
-        given = numbers[GIVEN_ANSWERS] + position * GIVEN_COLUMNS
-        if numbers[given] == ASK_NUMBER and numbers[given + 1] == value:
+    for position in range(
+        numbers[numbers[layout.GIVEN_AT] + state[layout.ROW]], numbers[numbers[layout.GIVEN_AT] + state[layout.ROW] + 1]
+    ):
+        given = numbers[layout.GIVEN_ANSWERS] + position * layout.GIVEN_COLUMNS
+        if numbers[given] == layout.ASK_NUMBER and numbers[given + 1] == value:
             return messages.given_numbers[position]
-    _ask(ASK_NUMBER, value, scratch)
+    _ask(layout.ASK_NUMBER, value, scratch)
     return nan
 
 
@@ -311,11 +236,11 @@ def _number_of(value: int, messages: Messages, scratch: Scratch) -> float:
 def _read_numbers(key: int, messages: Messages, scratch: Scratch) -> None:
     """Read the numbers among the values of a key, unless they are read already."""
     state, cells = scratch.state, scratch.cells
-    own = state[S_KEYS] + key * KEY_STATE
-    if cells[own + KEY_NUMBERS] == state[EPOCH]:
+    own = state[layout.S_KEYS] + key * layout.KEY_STATE
+    if cells[own + layout.KEY_NUMBERS] == state[layout.EPOCH]:
         return
     least, most = nan, nan
-    value = cells[own + KEY_FIRST]
+    value = cells[own + layout.KEY_FIRST]
     while value >= 0:
         number = _number_of(value, messages, scratch)
         if number == number:
@@ -323,7 +248,7 @@ def _read_numbers(key: int, messages: Messages, scratch: Scratch) -> None:
             least = least if least <= number else number
             most = most if most >= number else number
         value = _next_value(value, key, state, cells)
-    cells[own + KEY_NUMBERS] = state[EPOCH]
+    cells[own + layout.KEY_NUMBERS] = state[layout.EPOCH]
     scratch.numbers[2 * key] = least
     scratch.numbers[2 * key + 1] = most
 
@@ -332,11 +257,11 @@ def _read_numbers(key: int, messages: Messages, scratch: Scratch) -> None:
 def _cell_of(number: float, key: int, segment: SegmentArrays) -> int:
     """Return the cell of a number: how many cuts of the key are not above it."""
     at, floats = segment.at, segment.floats
-    first = segment.ints[at[CUTS_AT] + key]
-    low, high = first, segment.ints[at[CUTS_AT] + key + 1]
+    first = segment.ints[at[layout.CUTS_AT] + key]
+    low, high = first, segment.ints[at[layout.CUTS_AT] + key + 1]
     while low < high:
         middle = (low + high) >> 1
-        if floats[at[CUTS] + middle] <= number:
+        if floats[at[layout.CUTS] + middle] <= number:
             low = middle + 1
         else:
             high = middle
@@ -351,13 +276,13 @@ def _add_nodes_between(low: int, high: int, fact: int, key: int, segment: Segmen
     number is no such interval: it stands for being equal to the number.
     """
     at, own, floats = segment.at, segment.own, segment.floats
-    first = at[FACTS] + fact * FACT
-    size, base = own[first + FACT_SIZE], at[NODE_LITERALS] + own[first + FACT_FIRST]
-    begin = segment.ints[at[CUTS_AT] + key]
-    count = segment.ints[at[CUTS_AT] + key + 1] - begin
-    cuts = at[CUTS] + begin
-    for position in range(own[first + FACT_BEGIN], own[first + FACT_END]):
-        shift = own[at[NODE_SHIFTS] + position]
+    first = at[layout.FACTS] + fact * layout.FACT
+    size, base = own[first + layout.FACT_SIZE], at[layout.NODE_LITERALS] + own[first + layout.FACT_FIRST]
+    begin = segment.ints[at[layout.CUTS_AT] + key]
+    count = segment.ints[at[layout.CUTS_AT] + key + 1] - begin
+    cuts = at[layout.CUTS] + begin
+    for position in range(own[first + layout.FACT_BEGIN], own[first + layout.FACT_END]):
+        shift = own[at[layout.NODE_SHIFTS] + position]
         for node in range((low + size) >> shift, ((high + size) >> shift) + 1):
             cell = node - size
             if (
@@ -389,7 +314,7 @@ def _add_nodes(fact: int, key: int, messages: Messages, segment: SegmentArrays, 
     _add_nodes_between(first, last, fact, key, segment, scratch)
     if first == last:
         return
-    value = cells[state[S_KEYS] + key * KEY_STATE + KEY_FIRST]
+    value = cells[state[layout.S_KEYS] + key * layout.KEY_STATE + layout.KEY_FIRST]
     while value >= 0:
         number = _number_of(value, messages, scratch)
         if number == number:
@@ -399,48 +324,137 @@ def _add_nodes(fact: int, key: int, messages: Messages, segment: SegmentArrays, 
 
 
 @compiled
+def _add_network(source: Bytes, begin: int, end: int, fact: int, segment: SegmentArrays, scratch: Scratch) -> None:
+    """Add the literal of the first bits of an IP address, as `turnout.conditions.anchor.address_prefix` writes them."""
+    text, bits = scratch.text, segment.own[segment.at[layout.FACTS] + fact * layout.FACT + layout.FACT_LENGTH]
+    size = address_in(source, begin, end, text)
+    if size == 0 or size * 8 < bits:
+        return
+    text[16], text[17] = 52 if size == 4 else 54, 58
+    first = behind = 18
+    for number in range(max(1, (bits + 3) // 4) - 1, -1, -1):
+        digit = 0
+        for bit in range(bits - 4 * number - 4, bits - 4 * number):
+            digit = digit * 2 + ((text[bit >> 3] >> (7 - (bit & 7))) & 1 if bit >= 0 else 0)
+        if digit or number == 0 or behind > first:
+            text[behind] = digit + 48 if digit < 10 else digit + 87
+            behind += 1
+    _add_literal(_literal_of(text, 16, behind, fact, segment), fact, scratch)
+
+
+@compiled
 def _read_fact(fact: int, messages: Messages, segment: SegmentArrays, scratch: Scratch) -> None:
     """Read the literals of a fact of the row."""
     state, cells, own, numbers = scratch.state, scratch.cells, segment.own, messages.numbers
-    mine = state[S_FACTS] + fact * FACT_STATE
-    cells[mine + STAMP] = state[EPOCH]
-    cells[mine + CHAIN] = -1
-    cells[mine + SINGLE] = 0
-    first = segment.at[FACTS] + fact * FACT
-    key, kind = own[first + FACT_KEY], own[first + FACT_KIND]
-    of_key = state[S_KEYS] + key * KEY_STATE
-    if cells[of_key + KEY_STAMP] != state[EPOCH]:
+    mine = state[layout.S_FACTS] + fact * layout.FACT_STATE
+    cells[mine + layout.STAMP] = state[layout.EPOCH]
+    cells[mine + layout.CHAIN] = -1
+    cells[mine + layout.SINGLE] = 0
+    first = segment.at[layout.FACTS] + fact * layout.FACT
+    key, kind = own[first + layout.FACT_KEY], own[first + layout.FACT_KIND]
+    of_key = state[layout.S_KEYS] + key * layout.KEY_STATE
+    if cells[of_key + layout.KEY_STAMP] != state[layout.EPOCH]:
         return
-    if own[first + FACT_MANY] or cells[of_key + KEY_COUNT] > 1:
-        cells[mine + SINGLE] = -1
-    if kind == NODES:
+    if own[first + layout.FACT_MANY] or cells[of_key + layout.KEY_COUNT] > 1:
+        cells[mine + layout.SINGLE] = -1
+    if kind == layout.NODES:
         _add_nodes(fact, key, messages, segment, scratch)
-    value = cells[of_key + KEY_FIRST] if kind < NODES else -1
-    words = own[first + FACT_WORDS]
+    value = cells[of_key + layout.KEY_FIRST] if kind != layout.NODES else -1
+    words = own[first + layout.FACT_WORDS]
     while value >= 0:
-        folds = own[first + FACT_FOLDS]
-        position = numbers[VALUES] + value * VALUE
+        folds = own[first + layout.FACT_FOLDS]
+        position = numbers[layout.VALUES] + value * layout.VALUE
         begin, end, variant = (
-            numbers[position + VALUE_BEGIN],
-            numbers[position + VALUE_END],
-            numbers[position + VALUE_VARIANT],
+            numbers[position + layout.VALUE_BEGIN],
+            numbers[position + layout.VALUE_END],
+            numbers[position + layout.VALUE_VARIANT],
         )
         if variant >= 0 and folds + words > 0:
-            column = FOLDED if words == 0 else FOLDED_WORDS if folds else WORDS
-            position = numbers[VARIANTS] + variant * VARIANT + column
+            column = layout.FOLDED if words == 0 else layout.FOLDED_WORDS if folds else layout.WORDS
+            position = numbers[layout.VARIANTS] + variant * layout.VARIANT + column
             begin, end, folds = numbers[position], numbers[position + 1], 0
-        if kind == PART:
-            scratch.text[0] = BEGIN
+        if kind == layout.PART:
+            scratch.text[0] = layout.BEGIN
             _copy(messages.data, begin, end, folds, scratch.text, 1)
-            scratch.text[end - begin + 1] = END
+            scratch.text[end - begin + 1] = layout.END
             _add_parts(end - begin + 2, fact, segment, scratch)
+        elif kind == layout.NETWORK:
+            _add_network(messages.data, begin, end, fact, segment, scratch)
         else:
             # Of many kinds one position reads all: what is compiled is small.
             _copy(messages.data, begin, end, folds, scratch.text, 0)
             if words:
                 _add_words(scratch.text, 0, end - begin, fact, segment, scratch)
-            elif kind == RUNS:
+            elif kind == layout.RUNS:
                 _add_runs(scratch.text, 0, end - begin, fact, segment, scratch)
             else:
                 _add_text(scratch.text, 0, end - begin, fact, segment, scratch)
         value = _next_value(value, key, state, cells)
+
+
+@inlined
+def _plain_value(key: int, fact: int, segment: SegmentArrays, scratch: Scratch) -> int:
+    """Return the only value of a key, of which a fact needs the whole text as it is; -1 if that is otherwise."""
+    state, cells, own, first = scratch.state, scratch.cells, segment.own, segment.at[layout.FACTS] + fact * layout.FACT
+    of_key = state[layout.S_KEYS] + key * layout.KEY_STATE
+    is_plain = (
+        own[first + layout.FACT_KIND] == layout.WHOLE
+        and own[first + layout.FACT_FOLDS] + own[first + layout.FACT_WORDS] == 0
+    )
+    # The key of all values is read for rows without any, too.
+    is_single = cells[of_key + layout.KEY_STAMP] == state[layout.EPOCH] and cells[of_key + layout.KEY_COUNT] == 1
+    return int(cells[of_key + layout.KEY_FIRST]) if is_plain and is_single else -1
+
+
+@inlined
+def _read_probed(messages: Messages, segment: SegmentArrays, scratch: Scratch) -> None:
+    """Read the facts of the row's keys that entries are found by.
+
+    Tables are larger than caches: whole texts are hashed first, and looked up while memory is on its way.
+    """
+    state, cells, at, own, numbers = scratch.state, scratch.cells, segment.at, segment.own, messages.numbers
+    slots, plain = segment.slots, 0
+    # The last one is for the key whose values are those of all keys.
+    for value in range(state[layout.FIRST_VALUE], state[layout.END_VALUE] + 1):
+        key = state[layout.ANY]
+        if value < state[layout.END_VALUE]:
+            key = messages.key_of[numbers[numbers[layout.VALUES] + value * layout.VALUE + layout.VALUE_KEY]]
+            if key >= 0 and cells[state[layout.S_KEYS] + key * layout.KEY_STATE + layout.KEY_FIRST] != value:
+                key = -1
+        if key >= 0:
+            for position in range(own[at[layout.PROBED_AT] + key], own[at[layout.PROBED_AT] + key + 1]):
+                fact = own[at[layout.PROBED] + position]
+                mine = state[layout.S_FACTS] + fact * layout.FACT_STATE
+                if cells[mine + layout.STAMP] == state[layout.EPOCH]:
+                    continue
+                whole = _plain_value(key, fact, segment, scratch)
+                if whole < 0 or plain == layout.MOST_PLAIN:
+                    _read_fact(fact, messages, segment, scratch)
+                    continue
+                first = numbers[layout.VALUES] + whole * layout.VALUE
+                hashed = hash_of_text(
+                    messages.data, numbers[first + layout.VALUE_BEGIN], numbers[first + layout.VALUE_END], fact
+                )
+                prefetch(slots, at[layout.LITERAL_SLOTS] + (hashed & at[layout.LITERAL_MASK]))
+                cells[mine + layout.HASH] = hashed
+                cells[state[layout.S_COUNTS] + 2 * plain] = fact
+                cells[state[layout.S_COUNTS] + 2 * plain + 1] = whole
+                plain += 1
+    for number in range(plain):
+        hashed = cells[
+            state[layout.S_FACTS] + cells[state[layout.S_COUNTS] + 2 * number] * layout.FACT_STATE + layout.HASH
+        ]
+        found = slots[at[layout.LITERAL_SLOTS] + (hashed & at[layout.LITERAL_MASK])]
+        if found >> 32 == hashed and found != 0:
+            literal = found & layout.LOW_32
+            prefetch(segment.ints, at[layout.LITERAL_FACT] + literal - 1)
+            prefetch(segment.longs, at[layout.LITERAL_AT] + literal - 1)
+            prefetch(segment.ints, at[layout.ENTRIES_AT] + literal)
+            prefetch(segment.ints, at[layout.WAYS_AT] + literal)
+    for number in range(plain):
+        fact, whole = cells[state[layout.S_COUNTS] + 2 * number], cells[state[layout.S_COUNTS] + 2 * number + 1]
+        mine, first = state[layout.S_FACTS] + fact * layout.FACT_STATE, numbers[layout.VALUES] + whole * layout.VALUE
+        begin, end = numbers[first + layout.VALUE_BEGIN], numbers[first + layout.VALUE_END]
+        cells[mine + layout.STAMP], cells[mine + layout.CHAIN], cells[mine + layout.SINGLE] = state[layout.EPOCH], -1, 0
+        literal = _literal_with(cells[mine + layout.HASH], messages.data, begin, end, fact, segment)
+        _add_literal(literal, fact, scratch)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from math import nan
 
+from turnout.loops import segment_arrays as layout
 from turnout.loops.compiled import (
     ByteBuffer,
     Bytes,
@@ -36,134 +37,28 @@ from turnout.loops.facts import (
     _position_of,
     _read_fact,
     _read_numbers,
+    _read_probed,
 )
-from turnout.loops.segment_arrays import (
-    ALWAYS_ENTRY,
-    ANY,
-    ASK_LITERALS,
-    ASK_TEST,
-    ASKED,
-    ASKED_ROOM,
-    CHAIN,
-    CHECK_A,
-    CHECK_B,
-    CHECK_OP,
-    CHECKS_AT,
-    DONE,
-    END_VALUE,
-    ENTRIES_AT,
-    ENTRY_PROGRAM,
-    ENTRY_SUBSCRIPTION,
-    EPOCH,
-    EQUAL,
-    FACT_STATE,
-    FIELD,
-    FIRST_VALUE,
-    FOLDED,
-    FOUND,
-    FOUND_ROOM,
-    FULL_ASKED,
-    FULL_FOUND,
-    FULL_MATCHES,
-    FULL_RANGES,
-    GIVEN_ANSWERS,
-    GIVEN_AT,
-    GIVEN_COLUMNS,
-    GLOB,
-    GROUP,
-    HOLDS,
-    IS_LESS,
-    IS_MORE,
-    IS_SAME,
-    KEY_COUNT,
-    KEY_FIRST,
-    KEY_LAST,
-    KEY_NUMBERS,
-    KEY_STAMP,
-    KEY_STATE,
-    LIMIT_HIGH,
-    LIMIT_LOW,
-    LIMITS,
-    MANY,
-    MATCHED,
-    MATCHED_ROOM,
-    MOST_EPOCH,
-    NODE,
-    NODE_A,
-    NODE_B,
-    NODE_CHILDREN,
-    NODE_DEPTH,
-    NODE_END,
-    NODE_OP,
-    ONE_OF,
-    PAIR_KEY,
-    PAIR_MASK,
-    PAIR_SLOTS,
-    PAIRED_ENTRY,
-    PAIRS,
-    PROBED,
-    PROBED_AT,
-    RANGES,
-    RANGES_ROOM,
-    ROW,
-    ROW_ASKED,
-    ROWS,
-    S_COUNTS,
-    S_FACTS,
-    S_FOUND,
-    S_KEYS,
-    S_NEXT_VALUE,
-    S_RANGES,
-    S_SEEN,
-    S_SUBSCRIPTIONS,
-    S_TESTS,
-    SET_BITS,
-    SET_KEY,
-    SET_MASK,
-    SET_SLOTS,
-    SINGLE,
-    STALE,
-    STAMP,
-    STEPS_OF_BYTE,
-    TEST_AT,
-    TEST_DATA,
-    TEST_FORM,
-    TEST_OTHER,
-    TREE,
-    TREE_AT,
-    TREE_NODES,
-    UNKNOWN,
-    VALUE,
-    VALUE_BEGIN,
-    VALUE_END,
-    VALUE_KEY,
-    VALUE_VARIANT,
-    VALUES,
-    VARIANT,
-    VARIANTS,
-    WAY_FACT,
-    WAYS,
-    WAYS_AT,
-    Messages,
-    Scratch,
-    SegmentArrays,
-)
-from turnout.loops.texts import glob_matches
+from turnout.loops.segment_arrays import Messages, Scratch, SegmentArrays
+from turnout.loops.texts import glob_matches, prefetch
 
 
 @inlined
 def _is_within(key: int, limits: int, messages: Messages, segment: SegmentArrays, scratch: Scratch) -> int:
     """Return 1 if each limit holds for a number of a key; equal limits are a number to be equal to."""
     state, cells = scratch.state, scratch.cells
-    own = state[S_KEYS] + key * KEY_STATE
-    if cells[own + KEY_STAMP] != state[EPOCH]:
+    own = state[layout.S_KEYS] + key * layout.KEY_STATE
+    if cells[own + layout.KEY_STAMP] != state[layout.EPOCH]:
         return 0
-    if cells[own + KEY_NUMBERS] != state[EPOCH]:
+    if cells[own + layout.KEY_NUMBERS] != state[layout.EPOCH]:
         _read_numbers(key, messages, scratch)
-    low, high = segment.floats[segment.at[LIMIT_LOW] + limits], segment.floats[segment.at[LIMIT_HIGH] + limits]
-    if low < high or cells[own + KEY_COUNT] == 1:
+    low, high = (
+        segment.floats[segment.at[layout.LIMIT_LOW] + limits],
+        segment.floats[segment.at[layout.LIMIT_HIGH] + limits],
+    )
+    if low < high or cells[own + layout.KEY_COUNT] == 1:
         return 1 if low <= scratch.numbers[2 * key + 1] and scratch.numbers[2 * key] <= high else 0
-    value = cells[own + KEY_FIRST]
+    value = cells[own + layout.KEY_FIRST]
     while value >= 0:
         if _number_of(value, messages, scratch) == low:
             return 1
@@ -179,24 +74,30 @@ def _compares(value: int, other: int, wanted: int, folds: int, messages: Message
     if number == number:
         against = _number_of(other, messages, scratch)
     if against == against:
-        relation = IS_LESS if number < against else IS_MORE if number > against else IS_SAME
+        relation = layout.IS_LESS if number < against else layout.IS_MORE if number > against else layout.IS_SAME
         return 1 if wanted & relation else 0
-    if wanted != IS_SAME and wanted != IS_LESS | IS_MORE:
+    if wanted != layout.IS_SAME and wanted != layout.IS_LESS | layout.IS_MORE:
         return 0
-    first, second = numbers[VALUES] + value * VALUE, numbers[VALUES] + other * VALUE
-    begin, size = numbers[first + VALUE_BEGIN], numbers[first + VALUE_END] - numbers[first + VALUE_BEGIN]
-    start, length = numbers[second + VALUE_BEGIN], numbers[second + VALUE_END] - numbers[second + VALUE_BEGIN]
+    first, second = numbers[layout.VALUES] + value * layout.VALUE, numbers[layout.VALUES] + other * layout.VALUE
+    begin, size = (
+        numbers[first + layout.VALUE_BEGIN],
+        numbers[first + layout.VALUE_END] - numbers[first + layout.VALUE_BEGIN],
+    )
+    start, length = (
+        numbers[second + layout.VALUE_BEGIN],
+        numbers[second + layout.VALUE_END] - numbers[second + layout.VALUE_BEGIN],
+    )
     is_same, index = size == length, 0
     while index < max(size, length) and (folds or is_same):
         byte = data[begin + index] if index < size else 0
         its = data[start + index] if index < length else 0
         if folds and (byte > 127 or its > 127):
             # A letter beyond ASCII may fold to several.
-            return UNKNOWN
+            return layout.UNKNOWN
         alike = byte == its or (folds and byte | 32 == its | 32 and 97 <= byte | 32 <= 122)
         is_same = is_same and alike
         index += 1
-    return 1 if is_same == (wanted == IS_SAME) else 0
+    return 1 if is_same == (wanted == layout.IS_SAME) else 0
 
 
 @compiled
@@ -207,10 +108,10 @@ def _are_met(key: int, other: int, folds: int, messages: Messages, scratch: Scra
     """
     state, cells = scratch.state, scratch.cells
     other_key, result = other >> 3, 0
-    own = state[S_KEYS] + other_key * KEY_STATE
-    value = cells[state[S_KEYS] + key * KEY_STATE + KEY_FIRST]
-    while value >= 0 and cells[own + KEY_STAMP] == state[EPOCH]:
-        second = cells[own + KEY_FIRST]
+    own = state[layout.S_KEYS] + other_key * layout.KEY_STATE
+    value = cells[state[layout.S_KEYS] + key * layout.KEY_STATE + layout.KEY_FIRST]
+    while value >= 0 and cells[own + layout.KEY_STAMP] == state[layout.EPOCH]:
+        second = cells[own + layout.KEY_FIRST]
         while second >= 0 and result != 1:
             verdict = _compares(value, second, other & 7, folds, messages, scratch)
             result = verdict if verdict != 0 else result
@@ -223,77 +124,80 @@ def _are_met(key: int, other: int, folds: int, messages: Messages, scratch: Scra
 def _holds(key: int, test: int, messages: Messages, segment: SegmentArrays, scratch: Scratch) -> int:
     """Return 1 if a test holds for a value of a key, 0 if not, and more if that is not known."""
     state, cells, at, numbers = scratch.state, scratch.cells, segment.at, messages.numbers
-    own, mine = state[S_KEYS] + key * KEY_STATE, state[S_TESTS] + test
-    if cells[own + KEY_STAMP] != state[EPOCH]:
+    own, mine = state[layout.S_KEYS] + key * layout.KEY_STATE, state[layout.S_TESTS] + test
+    if cells[own + layout.KEY_STAMP] != state[layout.EPOCH]:
         return 0
-    if cells[mine] >> 2 == state[EPOCH]:
+    if cells[mine] >> 2 == state[layout.EPOCH]:
         return cells[mine] & 3
-    form = segment.own_bytes[at[TEST_FORM] + test]
-    result = UNKNOWN
-    if form & 31 == GLOB:
+    form = segment.own_bytes[at[layout.TEST_FORM] + test]
+    result = layout.UNKNOWN
+    if form & 31 == layout.GLOB:
         result = 0
-        pattern, behind = segment.longs[at[TEST_AT] + test], segment.longs[at[TEST_AT] + test + 1]
-        value = cells[own + KEY_FIRST]
+        pattern, behind = segment.longs[at[layout.TEST_AT] + test], segment.longs[at[layout.TEST_AT] + test + 1]
+        value = cells[own + layout.KEY_FIRST]
         while value >= 0 and result == 0:
-            position = numbers[VALUES] + value * VALUE
+            position = numbers[layout.VALUES] + value * layout.VALUE
             begin, end, variant = (
-                numbers[position + VALUE_BEGIN],
-                numbers[position + VALUE_END],
-                numbers[position + VALUE_VARIANT],
+                numbers[position + layout.VALUE_BEGIN],
+                numbers[position + layout.VALUE_END],
+                numbers[position + layout.VALUE_VARIANT],
             )
             folds = form >> 5
             if folds and variant >= 0:
-                position = numbers[VARIANTS] + variant * VARIANT + FOLDED
+                position = numbers[layout.VARIANTS] + variant * layout.VARIANT + layout.FOLDED
                 begin, end, folds = numbers[position], numbers[position + 1], 0
             _copy(messages.data, begin, end, folds, scratch.text, 0)
-            steps = STEPS_OF_BYTE * (end - begin + behind - pattern + 1)
-            first = at[TEST_DATA]
+            steps = layout.STEPS_OF_BYTE * (end - begin + behind - pattern + 1)
+            first = at[layout.TEST_DATA]
             result = glob_matches(
                 segment.own_bytes, first + pattern, first + behind, scratch.text, 0, end - begin, steps
             )
             value = _next_value(value, key, state, cells)
         if result < 0:
-            result = UNKNOWN
-    elif form & 31 == FIELD:
-        result = _are_met(key, segment.own[at[TEST_OTHER] + test], form >> 5, messages, scratch)
-    cells[mine] = (state[EPOCH] << 2) | result
+            result = layout.UNKNOWN
+    elif form & 31 == layout.FIELD:
+        result = _are_met(key, segment.own[at[layout.TEST_OTHER] + test], form >> 5, messages, scratch)
+    cells[mine] = (state[layout.EPOCH] << 2) | result
     return result
 
 
 @compiled
 def _ask_test(key: int, test: int, messages: Messages, segment: SegmentArrays, scratch: Scratch) -> None:
     """Ask whether a test holds, once for a row."""
-    if _holds(key, test, messages, segment, scratch) == UNKNOWN:
-        _ask(ASK_TEST, test, scratch)
-        scratch.cells[scratch.state[S_TESTS] + test] = (scratch.state[EPOCH] << 2) | ROW_ASKED
+    if _holds(key, test, messages, segment, scratch) == layout.UNKNOWN:
+        _ask(layout.ASK_TEST, test, scratch)
+        scratch.cells[scratch.state[layout.S_TESTS] + test] = (scratch.state[layout.EPOCH] << 2) | layout.ROW_ASKED
 
 
 @inlined
 def _is_true(kind: int, a: int, b: int, messages: Messages, segment: SegmentArrays, scratch: Scratch) -> int:
     """Return 1 if a check without its negation is true, 0 if not, and more if that is not known."""
-    if kind == LIMITS:
+    if kind == layout.LIMITS:
         return _is_within(a, b, messages, segment, scratch)
-    if kind == HOLDS:
+    if kind == layout.HOLDS:
         return _holds(a, b, messages, segment, scratch)
-    if scratch.cells[scratch.state[S_FACTS] + a * FACT_STATE + STAMP] != scratch.state[EPOCH]:
+    if (
+        scratch.cells[scratch.state[layout.S_FACTS] + a * layout.FACT_STATE + layout.STAMP]
+        != scratch.state[layout.EPOCH]
+    ):
         _read_fact(a, messages, segment, scratch)
     state, cells, at, longs, slots = scratch.state, scratch.cells, segment.at, segment.longs, segment.slots
-    own = state[S_FACTS] + a * FACT_STATE
-    if kind in (EQUAL, MANY):
-        if cells[own + SINGLE] >= 0:
-            return 1 if cells[own + SINGLE] == b else 0
-        return 1 if cells[state[S_SEEN] + b] == state[EPOCH] else 0
-    bits, count = longs[at[SET_BITS] + b], 0
-    position = cells[own + CHAIN]
+    own = state[layout.S_FACTS] + a * layout.FACT_STATE
+    if kind in (layout.EQUAL, layout.MANY):
+        if cells[own + layout.SINGLE] >= 0:
+            return 1 if cells[own + layout.SINGLE] == b else 0
+        return 1 if cells[state[layout.S_SEEN] + b] == state[layout.EPOCH] else 0
+    bits, count = longs[at[layout.SET_BITS] + b], 0
+    position = cells[own + layout.CHAIN]
     while position >= 0:
-        literal = cells[state[S_FOUND] + 2 * position]
+        literal = cells[state[layout.S_FOUND] + 2 * position]
         if (bits >> (literal & 63)) & 1 and (
-            _position_of(longs, at[SET_KEY], slots, at[SET_SLOTS], at[SET_MASK], b, literal) >= 0
+            _position_of(longs, at[layout.SET_KEY], slots, at[layout.SET_SLOTS], at[layout.SET_MASK], b, literal) >= 0
         ):
-            if kind == ONE_OF:
+            if kind == layout.ONE_OF:
                 return 1
             count += 1
-        position = cells[state[S_FOUND] + 2 * position + 1]
+        position = cells[state[layout.S_FOUND] + 2 * position + 1]
     return 1 if count == 1 else 0
 
 
@@ -305,31 +209,35 @@ def _verify(program: int, messages: Messages, segment: SegmentArrays, scratch: S
     """
     at, ints, own, state, cells = segment.at, segment.ints, segment.own, scratch.state, scratch.cells
     unknown = 0
-    for check in range(ints[at[CHECKS_AT] + program], ints[at[CHECKS_AT] + program + 1]):
-        op, a, b = segment.bytes[at[CHECK_OP] + check], ints[at[CHECK_A] + check], ints[at[CHECK_B] + check]
-        in_tree = op >> 1 == TREE
-        node = ints[at[TREE_AT] + b] if in_tree else 0
-        end = ints[at[TREE_AT] + b + 1] if in_tree else 1
+    for check in range(ints[at[layout.CHECKS_AT] + program], ints[at[layout.CHECKS_AT] + program + 1]):
+        op, a, b = (
+            segment.bytes[at[layout.CHECK_OP] + check],
+            ints[at[layout.CHECK_A] + check],
+            ints[at[layout.CHECK_B] + check],
+        )
+        in_tree = op >> 1 == layout.TREE
+        node = ints[at[layout.TREE_AT] + b] if in_tree else 0
+        end = ints[at[layout.TREE_AT] + b + 1] if in_tree else 1
         negated = op & 1
         truth = 0
         while node < end:
             depth = 0
-            first = at[TREE_NODES] + node * NODE
+            first = at[layout.TREE_NODES] + node * layout.NODE
             if in_tree:
                 op, a, b, depth = (
-                    own[first + NODE_OP],
-                    own[first + NODE_A],
-                    own[first + NODE_B],
-                    own[first + NODE_DEPTH],
+                    own[first + layout.NODE_OP],
+                    own[first + layout.NODE_A],
+                    own[first + layout.NODE_B],
+                    own[first + layout.NODE_DEPTH],
                 )
-                if op >> 1 == GROUP:
-                    group = state[S_COUNTS] + 3 * depth
+                if op >> 1 == layout.GROUP:
+                    group = state[layout.S_COUNTS] + 3 * depth
                     cells[group], cells[group + 1], cells[group + 2] = node, 0, 0
-                    if own[first + NODE_CHILDREN] > 0:
+                    if own[first + layout.NODE_CHILDREN] > 0:
                         node += 1
                         continue
             node += 1
-            if op >> 1 == GROUP:
+            if op >> 1 == layout.GROUP:
                 truth = 1 if a <= 0 <= b else 0
             else:
                 truth = _is_true(op >> 1, a, b, messages, segment, scratch)
@@ -341,11 +249,11 @@ def _verify(program: int, messages: Messages, segment: SegmentArrays, scratch: S
             truth ^= op & 1
             while depth > 0:
                 depth -= 1
-                group = state[S_COUNTS] + 3 * depth
-                above = at[TREE_NODES] + cells[group] * NODE
+                group = state[layout.S_COUNTS] + 3 * depth
+                above = at[layout.TREE_NODES] + cells[group] * layout.NODE
                 cells[group + 2 - truth] += 1
-                true, false, children = cells[group + 1], cells[group + 2], own[above + NODE_CHILDREN]
-                least, most = own[above + NODE_A], own[above + NODE_B]
+                true, false, children = cells[group + 1], cells[group + 2], own[above + layout.NODE_CHILDREN]
+                least, most = own[above + layout.NODE_A], own[above + layout.NODE_B]
                 if true > most or children - false < least:
                     truth = 0
                 elif (true >= least and most >= children) or true + false == children:
@@ -353,150 +261,158 @@ def _verify(program: int, messages: Messages, segment: SegmentArrays, scratch: S
                 else:
                     depth = -1
                     break
-                truth ^= own[above + NODE_OP] & 1
-                node = own[above + NODE_END]
+                truth ^= own[above + layout.NODE_OP] & 1
+                node = own[above + layout.NODE_END]
         if truth == negated:
             return 0
-    return 1 if unknown == 0 else UNKNOWN
+    return 1 if unknown == 0 else layout.UNKNOWN
 
 
 @compiled
 def _ask_of(program: int, messages: Messages, segment: SegmentArrays, scratch: Scratch) -> None:
     """Ask about all tests of a program."""
     at, ints, own = segment.at, segment.ints, segment.own
-    for check in range(ints[at[CHECKS_AT] + program], ints[at[CHECKS_AT] + program + 1]):
-        kind, b = segment.bytes[at[CHECK_OP] + check] >> 1, ints[at[CHECK_B] + check]
-        in_tree = kind == TREE
-        for node in range(ints[at[TREE_AT] + b] if in_tree else 0, ints[at[TREE_AT] + b + 1] if in_tree else 1):
-            first = at[TREE_NODES] + node * NODE
-            if in_tree and own[first + NODE_OP] >> 1 == HOLDS:
-                _ask_test(own[first + NODE_A], own[first + NODE_B], messages, segment, scratch)
-            elif kind == HOLDS:
-                _ask_test(ints[at[CHECK_A] + check], b, messages, segment, scratch)
+    for check in range(ints[at[layout.CHECKS_AT] + program], ints[at[layout.CHECKS_AT] + program + 1]):
+        kind, b = segment.bytes[at[layout.CHECK_OP] + check] >> 1, ints[at[layout.CHECK_B] + check]
+        in_tree = kind == layout.TREE
+        for node in range(
+            ints[at[layout.TREE_AT] + b] if in_tree else 0, ints[at[layout.TREE_AT] + b + 1] if in_tree else 1
+        ):
+            first = at[layout.TREE_NODES] + node * layout.NODE
+            if in_tree and own[first + layout.NODE_OP] >> 1 == layout.HOLDS:
+                _ask_test(own[first + layout.NODE_A], own[first + layout.NODE_B], messages, segment, scratch)
+            elif kind == layout.HOLDS:
+                _ask_test(ints[at[layout.CHECK_A] + check], b, messages, segment, scratch)
 
 
 @inlined
 def _read_row(messages: Messages, scratch: Scratch) -> int:
     """Put the values of a row and what is given for it into position; return 1 if a key has several values."""
     state, cells, numbers = scratch.state, scratch.cells, messages.numbers
-    first, last = numbers[numbers[ROWS] + 2 * state[ROW]], numbers[numbers[ROWS] + 2 * state[ROW] + 1]
-    state[FIRST_VALUE], state[END_VALUE] = first, last
+    first, last = (
+        numbers[numbers[layout.ROWS] + 2 * state[layout.ROW]],
+        numbers[numbers[layout.ROWS] + 2 * state[layout.ROW] + 1],
+    )
+    state[layout.FIRST_VALUE], state[layout.END_VALUE] = first, last
     several = 0
     for value in range(first, last):
-        key = messages.key_of[numbers[numbers[VALUES] + value * VALUE + VALUE_KEY]]
+        key = messages.key_of[numbers[numbers[layout.VALUES] + value * layout.VALUE + layout.VALUE_KEY]]
         if key < 0:
             continue
-        own = state[S_KEYS] + key * KEY_STATE
-        cells[state[S_NEXT_VALUE] + value] = -1
-        if cells[own + KEY_STAMP] == state[EPOCH]:
-            cells[state[S_NEXT_VALUE] + cells[own + KEY_LAST]] = value
-            cells[own + KEY_COUNT] += 1
+        own = state[layout.S_KEYS] + key * layout.KEY_STATE
+        cells[state[layout.S_NEXT_VALUE] + value] = -1
+        if cells[own + layout.KEY_STAMP] == state[layout.EPOCH]:
+            cells[state[layout.S_NEXT_VALUE] + cells[own + layout.KEY_LAST]] = value
+            cells[own + layout.KEY_COUNT] += 1
             several = 1
         else:
-            cells[own + KEY_STAMP], cells[own + KEY_FIRST], cells[own + KEY_COUNT] = state[EPOCH], value, 1
-        cells[own + KEY_LAST] = value
-    if state[ANY] >= 0 and last > first:
-        own = state[S_KEYS] + state[ANY] * KEY_STATE
-        cells[own + KEY_STAMP], cells[own + KEY_FIRST], cells[own + KEY_COUNT] = state[EPOCH], first, last - first
+            cells[own + layout.KEY_STAMP], cells[own + layout.KEY_FIRST], cells[own + layout.KEY_COUNT] = (
+                state[layout.EPOCH],
+                value,
+                1,
+            )
+        cells[own + layout.KEY_LAST] = value
+    if state[layout.ANY] >= 0 and last > first:
+        own = state[layout.S_KEYS] + state[layout.ANY] * layout.KEY_STATE
+        cells[own + layout.KEY_STAMP], cells[own + layout.KEY_FIRST], cells[own + layout.KEY_COUNT] = (
+            state[layout.EPOCH],
+            first,
+            last - first,
+        )
         several = 1
-    for position in range(numbers[numbers[GIVEN_AT] + state[ROW]], numbers[numbers[GIVEN_AT] + state[ROW] + 1]):
-        given = numbers[GIVEN_ANSWERS] + position * GIVEN_COLUMNS
+    for position in range(
+        numbers[numbers[layout.GIVEN_AT] + state[layout.ROW]], numbers[numbers[layout.GIVEN_AT] + state[layout.ROW] + 1]
+    ):
+        given = numbers[layout.GIVEN_ANSWERS] + position * layout.GIVEN_COLUMNS
         kind, number, answer = numbers[given], numbers[given + 1], numbers[given + 2]
-        if kind == ASK_TEST:
-            cells[state[S_TESTS] + number] = (state[EPOCH] << 2) | answer
-        elif kind == ASK_LITERALS:
-            own = state[S_FACTS] + number * FACT_STATE
-            if cells[own + STAMP] != state[EPOCH]:
-                cells[own + STAMP], cells[own + CHAIN], cells[own + SINGLE] = state[EPOCH], -1, -1
+        if kind == layout.ASK_TEST:
+            cells[state[layout.S_TESTS] + number] = (state[layout.EPOCH] << 2) | answer
+        elif kind == layout.ASK_LITERALS:
+            own = state[layout.S_FACTS] + number * layout.FACT_STATE
+            if cells[own + layout.STAMP] != state[layout.EPOCH]:
+                cells[own + layout.STAMP], cells[own + layout.CHAIN], cells[own + layout.SINGLE] = (
+                    state[layout.EPOCH],
+                    -1,
+                    -1,
+                )
             _add_literal(answer, number, scratch)
     return several
 
 
 @inlined
-def _add_range(begin: int, end: int, scratch: Scratch) -> None:
+def _add_range(begin: int, end: int, segment: SegmentArrays, scratch: Scratch) -> None:
     """Add entries to verify."""
     state, cells = scratch.state, scratch.cells
-    number = state[RANGES]
+    prefetch(segment.ints, segment.at[layout.ENTRY_PROGRAM] + begin)
+    prefetch(segment.ints, segment.at[layout.ENTRY_SUBSCRIPTION] + begin)
+    number = state[layout.RANGES]
     if begin < end:
-        state[RANGES] = number + 1
-        if number < state[RANGES_ROOM]:
-            cells[state[S_RANGES] + 2 * number] = begin
-            cells[state[S_RANGES] + 2 * number + 1] = end
+        state[layout.RANGES] = number + 1
+        if number < state[layout.RANGES_ROOM]:
+            cells[state[layout.S_RANGES] + 2 * number] = begin
+            cells[state[layout.S_RANGES] + 2 * number + 1] = end
 
 
 @inlined
 def _find_entries(messages: Messages, segment: SegmentArrays, scratch: Scratch) -> None:
     """Add the ranges of entries that the row's literals find, by themselves and two together."""
     state, cells, at, ints, longs = scratch.state, scratch.cells, segment.at, segment.ints, segment.longs
-    _add_range(at[ALWAYS_ENTRY], at[PAIRED_ENTRY], scratch)
-    top = min(state[FOUND], state[FOUND_ROOM])
+    _add_range(at[layout.ALWAYS_ENTRY], at[layout.PAIRED_ENTRY], segment, scratch)
+    top = min(state[layout.FOUND], state[layout.FOUND_ROOM])
     for number in range(top):
-        literal = cells[state[S_FOUND] + 2 * number]
-        _add_range(ints[at[ENTRIES_AT] + literal], ints[at[ENTRIES_AT] + literal + 1], scratch)
-        first = ints[at[WAYS_AT] + literal] if at[WAYS] else 0
-        last = ints[at[WAYS_AT] + literal + 1] if at[WAYS] else 0
+        literal = cells[state[layout.S_FOUND] + 2 * number]
+        _add_range(ints[at[layout.ENTRIES_AT] + literal], ints[at[layout.ENTRIES_AT] + literal + 1], segment, scratch)
+        first = ints[at[layout.WAYS_AT] + literal] if at[layout.WAYS] else 0
+        last = ints[at[layout.WAYS_AT] + literal + 1] if at[layout.WAYS] else 0
         for way in range(first, last):
-            fact = ints[at[WAY_FACT] + way]
-            if cells[state[S_FACTS] + fact * FACT_STATE + STAMP] != state[EPOCH]:
+            fact = ints[at[layout.WAY_FACT] + way]
+            if cells[state[layout.S_FACTS] + fact * layout.FACT_STATE + layout.STAMP] != state[layout.EPOCH]:
                 _read_fact(fact, messages, segment, scratch)
-            position = cells[state[S_FACTS] + fact * FACT_STATE + CHAIN]
+            position = cells[state[layout.S_FACTS] + fact * layout.FACT_STATE + layout.CHAIN]
             while position >= 0:
-                second = cells[state[S_FOUND] + 2 * position]
-                pair = _position_of(longs, at[PAIR_KEY], segment.slots, at[PAIR_SLOTS], at[PAIR_MASK], way, second)
+                second = cells[state[layout.S_FOUND] + 2 * position]
+                pair = _position_of(
+                    longs, at[layout.PAIR_KEY], segment.slots, at[layout.PAIR_SLOTS], at[layout.PAIR_MASK], way, second
+                )
                 if pair >= 0:
                     behind = pair + 1
-                    while behind < at[PAIRS] and longs[at[PAIR_KEY] + behind] == longs[at[PAIR_KEY] + pair]:
+                    while (
+                        behind < at[layout.PAIRS]
+                        and longs[at[layout.PAIR_KEY] + behind] == longs[at[layout.PAIR_KEY] + pair]
+                    ):
                         behind += 1
-                    _add_range(at[PAIRED_ENTRY] + pair, at[PAIRED_ENTRY] + behind, scratch)
-                position = cells[state[S_FOUND] + 2 * position + 1]
-
-
-@inlined
-def _read_probed(messages: Messages, segment: SegmentArrays, scratch: Scratch) -> None:
-    """Read the facts of the row's keys that entries are found by."""
-    state, cells, at, own, numbers = scratch.state, scratch.cells, segment.at, segment.own, messages.numbers
-    # The last one is for the key whose values are those of all keys.
-    for value in range(state[FIRST_VALUE], state[END_VALUE] + 1):
-        key = state[ANY]
-        if value < state[END_VALUE]:
-            key = messages.key_of[numbers[numbers[VALUES] + value * VALUE + VALUE_KEY]]
-            if key >= 0 and cells[state[S_KEYS] + key * KEY_STATE + KEY_FIRST] != value:
-                key = -1
-        if key >= 0:
-            for position in range(own[at[PROBED_AT] + key], own[at[PROBED_AT] + key + 1]):
-                fact = own[at[PROBED] + position]
-                if cells[state[S_FACTS] + fact * FACT_STATE + STAMP] != state[EPOCH]:
-                    _read_fact(fact, messages, segment, scratch)
+                    _add_range(at[layout.PAIRED_ENTRY] + pair, at[layout.PAIRED_ENTRY] + behind, segment, scratch)
+                position = cells[state[layout.S_FOUND] + 2 * position + 1]
 
 
 @inlined
 def _match_row(distinct: int, messages: Messages, segment: SegmentArrays, scratch: Scratch) -> None:
     """Add the matches of the row, or what it asks."""
     state, cells, at, ints = scratch.state, scratch.cells, segment.at, segment.ints
-    state[FOUND], state[RANGES] = 0, 0
+    state[layout.FOUND], state[layout.RANGES] = 0, 0
     distinct = distinct | _read_row(messages, scratch)
     _read_probed(messages, segment, scratch)
     _find_entries(messages, segment, scratch)
     last, verdict = -1, 0
-    for number in range(min(state[RANGES], state[RANGES_ROOM])):
-        first = cells[state[S_RANGES] + 2 * number]
-        for entry in range(first, cells[state[S_RANGES] + 2 * number + 1]):
-            program = ints[at[ENTRY_PROGRAM] + entry]
+    for number in range(min(state[layout.RANGES], state[layout.RANGES_ROOM])):
+        first = cells[state[layout.S_RANGES] + 2 * number]
+        for entry in range(first, cells[state[layout.S_RANGES] + 2 * number + 1]):
+            program = ints[at[layout.ENTRY_PROGRAM] + entry]
             if program != last:
                 last, verdict = program, _verify(program, messages, segment, scratch)
                 if verdict > 1:
                     _ask_of(program, messages, segment, scratch)
             if verdict != 1:
                 continue
-            subscription = ints[at[ENTRY_SUBSCRIPTION] + entry]
+            subscription = ints[at[layout.ENTRY_SUBSCRIPTION] + entry]
             if distinct:
-                if cells[state[S_SUBSCRIPTIONS] + subscription] == state[EPOCH]:
+                if cells[state[layout.S_SUBSCRIPTIONS] + subscription] == state[layout.EPOCH]:
                     continue
-                cells[state[S_SUBSCRIPTIONS] + subscription] = state[EPOCH]
-            position = state[MATCHED]
-            state[MATCHED] = position + 1
-            if position < state[MATCHED_ROOM]:
-                scratch.matches[2 * position] = state[ROW]
+                cells[state[layout.S_SUBSCRIPTIONS] + subscription] = state[layout.EPOCH]
+            position = state[layout.MATCHED]
+            state[layout.MATCHED] = position + 1
+            if position < state[layout.MATCHED_ROOM]:
+                scratch.matches[2 * position] = state[layout.ROW]
                 scratch.matches[2 * position + 1] = subscription
 
 
@@ -533,26 +449,26 @@ def match(
     messages = Messages(data, values, given_numbers, key_of)
     segment = SegmentArrays(at, ints, longs, bytes_, floats, own, slots, own_bytes)
     scratch = Scratch(state, cells, numbers, text, matches)
-    state[ANY], state[MATCHED], state[ASKED] = any_key, 0, 0
+    state[layout.ANY], state[layout.MATCHED], state[layout.ASKED] = any_key, 0, 0
     for row in range(first, last):
-        if state[EPOCH] >= MOST_EPOCH - 1:
-            return row, STALE, state[MATCHED], state[ASKED]
-        matched, asked = state[MATCHED], state[ASKED]
-        state[EPOCH] += 1
-        state[ROW] = row
+        if state[layout.EPOCH] >= layout.MOST_EPOCH - 1:
+            return row, layout.STALE, state[layout.MATCHED], state[layout.ASKED]
+        matched, asked = state[layout.MATCHED], state[layout.ASKED]
+        state[layout.EPOCH] += 1
+        state[layout.ROW] = row
         _match_row(distinct, messages, segment, scratch)
-        full = DONE
-        if state[FOUND] > state[FOUND_ROOM]:
-            full = FULL_FOUND
-        elif state[RANGES] > state[RANGES_ROOM]:
-            full = FULL_RANGES
-        elif state[MATCHED] > state[MATCHED_ROOM]:
-            full = FULL_MATCHES
-        elif state[ASKED] > state[ASKED_ROOM]:
-            full = FULL_ASKED
-        if full != DONE or state[ASKED] > asked:
-            state[MATCHED] = matched
-        if full != DONE:
-            state[ASKED] = asked
-            return row, full, state[MATCHED], state[ASKED]
-    return last, DONE, state[MATCHED], state[ASKED]
+        full = layout.DONE
+        if state[layout.FOUND] > state[layout.FOUND_ROOM]:
+            full = layout.FULL_FOUND
+        elif state[layout.RANGES] > state[layout.RANGES_ROOM]:
+            full = layout.FULL_RANGES
+        elif state[layout.MATCHED] > state[layout.MATCHED_ROOM]:
+            full = layout.FULL_MATCHES
+        elif state[layout.ASKED] > state[layout.ASKED_ROOM]:
+            full = layout.FULL_ASKED
+        if full != layout.DONE or state[layout.ASKED] > asked:
+            state[layout.MATCHED] = matched
+        if full != layout.DONE:
+            state[layout.ASKED] = asked
+            return row, full, state[layout.MATCHED], state[layout.ASKED]
+    return last, layout.DONE, state[layout.MATCHED], state[layout.ASKED]

@@ -31,8 +31,11 @@ TREE: Final = 5
 GROUP: Final = 6
 JUST_ONE: Final = 7
 
-WHOLE, FIRST, LAST, RUNS, HAS, PART, NODES, GIVEN = range(8)
-"""Kinds of facts: what is derived from a value. The literals of the last one are given with a message."""
+WHOLE, FIRST, LAST, RUNS, HAS, PART, NODES, NETWORK = range(8)
+"""Kinds of facts: what is derived from a value; of a network it is the first bits of an IP address."""
+
+ADDRESS_ROOM: Final = 64
+"""Bytes of scratch for the text of these bits, and for the address."""
 
 (
     FACT_KEY,
@@ -184,9 +187,12 @@ SEGMENT_POSITIONS: Final = 47
 ) = range(24)
 """Positions in `Scratch.state`: the row's stamp, numbers of elements, room for these, and the starts within cells."""
 
-FACT_STATE: Final = 3
-STAMP, CHAIN, SINGLE = range(3)
+FACT_STATE: Final = 4
+STAMP, CHAIN, SINGLE, HASH = range(4)
 """Columns of a fact's state; the single one is the only literal, 0 for none, or -1 if there may be several."""
+
+MOST_PLAIN: Final = 256
+"""Facts of a row that are looked up together."""
 
 KEY_STATE: Final = 5
 KEY_STAMP, KEY_FIRST, KEY_LAST, KEY_COUNT, KEY_NUMBERS = range(5)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf, nan
 from typing import Final
 
-from turnout.loops.compiled import ByteBuffer, Bytes, compiled, inlined, wrapped
+from turnout.loops.compiled import ByteBuffer, Bytes, Int32s, Int64s, compiled, inlined, wrapped
 
 _FACTOR: Final = 0x5BD1E995
 _31_BITS: Final = 0x7FFFFFFF
@@ -36,6 +36,10 @@ def word_at(data: Bytes, at: int) -> int:
 def lowest_byte(word: int) -> int:
     """Return the number of the lowest byte that is not zero, of a word that is not."""
     return ((word & -word).bit_length() - 1) // 8
+
+
+def prefetch(numbers: Int32s | Int64s, at: int) -> None:
+    """Ask for the memory of an element of any array, which is read a little later."""
 
 
 @inlined
@@ -242,6 +246,75 @@ def glob_matches(pattern: Bytes, first: int, last: int, data: Bytes, begin: int,
             tried += 1
         at, position = tried, star + 1
     return -1
+
+
+@inlined
+def _digit_of(byte: int) -> int:
+    """Return the value of a hexadecimal digit; a large number for other bytes."""
+    if 48 <= byte <= 57:
+        return byte - 48
+    return (byte & 7) + 9 if 65 <= byte <= 70 or 97 <= byte <= 102 else 256
+
+
+@compiled
+def _octets(data: Bytes, at: int, end: int, output: ByteBuffer, first: int) -> bool:
+    """Write the four bytes of an address of IPv4; return False for other texts."""
+    for index in range(first, first + 4):
+        begin, value = at, 0
+        while at < end and at < begin + 3 and 48 <= data[at] <= 57:
+            value = value * 10 + data[at] - 48
+            at += 1
+        if at == begin or value > 255 or (data[begin] == 48 and at > begin + 1):
+            return False
+        output[index] = value
+        if index < first + 3:
+            if at == end or data[at] != 46:
+                return False
+            at += 1
+    return at == end
+
+
+@compiled
+def address_in(data: Bytes, begin: int, end: int, output: ByteBuffer) -> int:
+    """Write the bytes of an IP address, at most 16; return how many they are, 0 for other texts."""
+    if _octets(data, begin, end, output, 0):
+        return 4
+    at, size, gap = begin, 0, -1
+    if at + 1 < end and data[at] == 58 and data[at + 1] == 58:
+        at, gap = at + 2, 0
+    while at < end:
+        first, value = at, 0
+        while at < end and at < first + 4 and _digit_of(data[at]) < 16:
+            value = value * 16 + _digit_of(data[at])
+            at += 1
+        if at < end and data[at] == 46:
+            # Its last four bytes may be an address of IPv4.
+            if size > 12 or not _octets(data, first, end, output, size):
+                return 0
+            size += 4
+            break
+        if at == first or size == 16:
+            return 0
+        output[size], output[size + 1] = value >> 8, value & 255
+        size += 2
+        if at == end:
+            break
+        if data[at] != 58 or at + 1 == end:
+            return 0
+        at += 1
+        if data[at] == 58:
+            if gap >= 0:
+                return 0
+            gap = size
+            at += 1
+    if gap < 0:
+        return size if size == 16 else 0
+    if size > 14:
+        return 0
+    for index in range(15, gap - 1, -1):
+        moved = index - 16 + size
+        output[index] = output[moved] if moved >= gap else 0
+    return 16
 
 
 @compiled

@@ -27,11 +27,9 @@ from turnout.subscriptions.index.arrays import (
     in_one,
     indices_of,
     map_segment,
-    shift_of,
-    viewed,
     write_segment,
 )
-from turnout.subscriptions.index.facts import encoded, hash_of, is_many, salt_of
+from turnout.subscriptions.index.facts import is_many, salt_of
 from turnout.subscriptions.index.segment_matcher import SegmentMatcher
 
 OPS: dict[int, str] = {test.number: op for op, test in TESTS.items()}
@@ -148,29 +146,6 @@ class Segment:
             equal = arrays.literal_text.equal(literal, raws(which))
             numbers[which[equal]] = literal[equal] + 1
         return numbers
-
-    @cached_property
-    def find_one(self) -> Callable[[int, str], int]:
-        """The function that gives the literal that one text of a fact is, 0 for none."""
-        arrays = self.arrays
-        salts, texts = self.salts, arrays.literal_text
-        starts, hashes = viewed(arrays.literal_start), viewed(arrays.literal_hash)
-        facts = viewed(arrays.literal_fact)
-        shift = shift_of(len(starts))
-
-        def find(fact: int, text: str) -> int:
-            raw = encoded(text)
-            hash_ = hash_of(raw, salts[fact])
-            bucket = hash_ >> shift
-            slot: int = starts[bucket]
-            end: int = starts[bucket + 1]
-            while slot < end:
-                if hashes[slot] == hash_ and facts[slot] == fact and texts.raw(slot) == raw:
-                    return slot + 1
-                slot += 1
-            return 0
-
-        return find
 
 
 def _check_of(head: Head, arrays: Arrays, key: int, number: int) -> Check:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.base.multivalued import ANY_KEY
-from turnout.conditions.anchor import address_prefix, parsed_number
+from turnout.conditions.anchor import parsed_number
 from turnout.conditions.pattern import fold
 from turnout.conditions.terms import holds_between
 from turnout.loops import compile_in_background, compile_loops, loops_are_compiled
@@ -36,7 +36,7 @@ _KINDS: Final = {
     PART.op: layout.PART,
     CELL.op: layout.NODES,
     SPAN.op: layout.NODES,
-    "net": layout.GIVEN,
+    "net": layout.NETWORK,
 }
 
 _SLOTS_OF_KEY: Final = 2
@@ -119,7 +119,7 @@ class SegmentMatcher:
             compile_loops()
         self._arrays: tuple[Any, ...] = _arrays_of(segment)
         self._head, self._columns = segment.head, segment.arrays
-        self._tests, self._find, self._check = segment.value_tests, segment.find_one, segment.check
+        self._tests, self._check = segment.value_tests, segment.check
         if len(segment.arrays.test_form):
             # Now: a message would wait for it.
             self._tests()
@@ -128,11 +128,6 @@ class SegmentMatcher:
         self._rooms = _FIRST_ROOMS
         self._free: list[tuple[Scratch, _Rooms]] = []
         self._any = self._head.keys.index(ANY_KEY) if ANY_KEY in self._head.keys else -1
-        self._networks: dict[int, list[tuple[int, int]]] = {}
-        for fact, (key, kind) in enumerate(self._head.facts):
-            if kind.op == "net":
-                self._networks.setdefault(self._head.keys.index(key), []).append((fact, kind.length))
-        self._has_networks = np.array([number in self._networks for number in range(len(self._head.keys))] + [False])
         self._part_texts: dict[int, list[tuple[bytes, int]]] = {}
         self._key_of_test: dict[int, int] = {}
 
@@ -155,7 +150,7 @@ class SegmentMatcher:
         """Return the subscriptions that one message matches, as `matched` does, in less time."""
         _, distinct, data, numbers, _, longest, any_of_all = flat
         rooms = self._rooms
-        if distinct <= rooms.values and longest + 2 <= rooms.text and loops_are_compiled() and not self._networks:
+        if distinct <= rooms.values and longest + 2 <= rooms.text and loops_are_compiled():
             try:
                 scratch, own = self._free.pop()
             except IndexError:
@@ -174,7 +169,7 @@ class SegmentMatcher:
         return several
 
     def _matched(self, flat: FlatMessages, key_of: Ints, any_key: int) -> tuple[Indices, Indices]:
-        given = self._addresses(flat, key_of)
+        given: dict[int, list[tuple[int, int, float]]] = {}
         asked, rows, subscriptions = self._pass(flat, key_of, any_key, None, given)
         if not asked:
             return rows, subscriptions
@@ -250,28 +245,6 @@ class SegmentMatcher:
         columns = self._columns
         literals = len(columns.literal_fact) + 1
         return len(self._head.facts), len(self._head.keys), literals, self._count, len(columns.test_form)
-
-    def _addresses(self, flat: FlatMessages, key_of: Ints) -> dict[int, list[tuple[int, int, float]]]:
-        """Return the literals of networks that addresses in values are in, by row."""
-        given: dict[int, list[tuple[int, int, float]]] = {}
-        if not self._networks:
-            return given
-        keys = key_of.take(flat.values[:, layout.VALUE_KEY])
-        # The last one is for keys that the segment does not know.
-        some = self._has_networks.take(keys)
-        if flat.any_of_all and self._any in self._networks:
-            some[:] = True
-        for value in indices_of(some).tolist():
-            facts = self._networks.get(int(keys[value]), ())
-            if flat.any_of_all:
-                facts = (*facts, *self._networks.get(self._any, ()))
-            for fact, length in facts:
-                prefix = address_prefix(flat.text(value), length)
-                literal = self._find(fact, prefix) if prefix else 0
-                if literal:
-                    row = int(np.searchsorted(flat.rows[:, 1], value, "right"))
-                    given.setdefault(row, []).append((layout.ASK_LITERALS, fact, literal))
-        return given
 
     def _answers(
         self, flat: FlatMessages, key_of: Ints, any_key: int, row: int, kind: int, number: int
@@ -369,7 +342,7 @@ def _scratch_of(sizes: tuple[int, ...], rooms: _Rooms) -> Scratch:
         state,
         np.zeros(at, np.int32),
         np.zeros(2 * keys + 1),
-        np.zeros(rooms.text, np.uint8),
+        np.zeros(rooms.text + layout.ADDRESS_ROOM, np.uint8),
         np.zeros(2 * rooms.matches, np.int64),
     )
 
