@@ -156,11 +156,12 @@ def test_delivered_at_their_times(server: NatsServer, leader: bool) -> None:
 def test_replaced_and_cancelled(server: NatsServer, leader: bool) -> None:
     """One more message with an id replaces the first, and an id cancels what waits; both are exact."""
     later = Later(server, leader=leader)
+    # A busy machine replaces and cancels within these seconds, too.
     now = time.time()
     with leading(later.route) if leader else nullcontext():
-        later.send([("a", now + 1.5, "x"), ("b", now + 1.5, "y/1"), ("c", now + 1.5, "z")])
+        later.send([("a", now + 5.0, "x"), ("b", now + 5.0, "y/1"), ("c", now + 5.0, "z")])
         assert asyncio.run(pending(later.route)) == 3
-        later.send([("a", now + 2.0, "x")])
+        later.send([("a", now + 6.0, "x")])
         assert asyncio.run(cancel(later.route, ["y/1", "none"])) == {"y/1": 1, "none": 0}
         assert asyncio.run(pending(later.route)) == 2
         assert [m.subject for m in later.wait(2)] == ["out.c", "out.a"]
@@ -188,7 +189,7 @@ def test_what_a_sink_refuses(server: NatsServer) -> None:
 
         assert letter.data
         assert "no stream" in letter.header("__connect.errors.exception.message")
-        limit = time.monotonic() + 20
+        limit = time.monotonic() + 60
         while asyncio.run(pending(later.route)) and time.monotonic() < limit:
             time.sleep(0.05)
         assert asyncio.run(pending(later.route)) == 0
