@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,11 +15,12 @@ from tests.conditions.strategies import conditions, messages, multivalued_messag
 from tests.subscriptions.index.asking import expected, subscriptions_of
 from turnout.base.multivalued import metadata_of
 from turnout.conditions import Kiwi, all_of, any_of, kiwi, not_, one_of, parse
+from turnout.errors import RecordError
 from turnout.loops import facts, texts
 from turnout.loops import match as loop
 from turnout.loops import segment_arrays as layout
 from turnout.loops.compiled import Loop
-from turnout.subscriptions import Matcher
+from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.index import Index, segment_matcher
 
 pytestmark = pytest.mark.usefixtures("compiled_loops")
@@ -158,6 +160,51 @@ def test_stamps_begin_again() -> None:
     scratch.state[layout.EPOCH] = layout.MOST_EPOCH - 2
 
     assert [sorted(matcher.match({"k": "a", "j": "abc"}).ids) for _ in range(3)] == [["0", "1"]] * 3
+
+
+ANY = Subscription(["d"], any_of(kiwi("k", "*"), kiwi("j", "1")), id="any")
+
+
+@given(st.lists(conditions, min_size=1, max_size=12), st.lists(st.one_of(messages, multivalued_messages), min_size=1))
+def test_json_is_what_it_decodes_to(stored_conditions, given_messages):
+    """Messages as JSON match as those that they are, one by one and together, with the ids of leaves."""
+    matcher = Matcher(subscriptions_of(stored_conditions))
+    texts = [json.dumps(message).encode() for message in given_messages]
+    expected = [matcher.match(message) for message in given_messages]
+
+    assert [matcher.match(text) for text in texts] == expected
+    assert matcher.match_many(texts) == expected
+
+
+@pytest.mark.parametrize(
+    "value", ["1.50", "-0", "1e3", "12345678901234567890", "0.0001", "7.25", "true", "null", '"\\u00e9"', '["1", "a"]']
+)
+def test_values_of_json(value):
+    """Values of JSON that are no texts are seen as if they had been decoded, also twice in an object."""
+    seen = {"k": json.loads(value)}
+    texts = [str(one) for one in (0.0001, 1.5, 0, 1000, 12345678901234567890, 7.25, "true", "é", "a", "0.0", "1.0E-4")]
+    matcher = Matcher([*(Subscription(["d"], kiwi("k", text), id=text) for text in texts), ANY])
+    for text in (f'{{"k": {value}, "other": [1, {{"k": "x"}}]}}', f'{{"k": "x", "k": {value}}}'):
+        assert sorted(matcher.match(text.encode()).ids) == sorted(matcher.match(seen).ids)
+        assert matcher.match_many([text.encode()] * 2).ids() == matcher.match_many([seen] * 2).ids()
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'"k"', b'{"k": "1"', b'{"k": "1"} {}', b'{"k": "\xff"}', b'{"k": 01}'])
+def test_bytes_that_are_no_object(text):
+    """They are an error, also among others."""
+    matcher = Matcher([ANY])
+    for call in (lambda: matcher.match(text), lambda: matcher.match_many([b"{}", text])):
+        with pytest.raises(RecordError, match="no JSON object"):
+            call()
+
+
+def test_new_subscriptions_match_json():
+    """They are evaluated one by one, before they are in an index."""
+    matcher = Matcher()
+    matcher.add(ANY)
+
+    assert matcher.match(b'{"k": 1}').ids == ["any"]
+    assert matcher.match_many([b'{"k": 1}', b"{}"]).ids() == [["any"], []]
 
 
 _FUZZ = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -23,11 +24,13 @@ from turnout.loops.segment_arrays import (
     VALUES,
     VARIANTS,
     index_literals,
-    read_messages,
+    read_objects,
 )
+from turnout.records.text import texts_of_values
 
 pytestmark = pytest.mark.usefixtures("compiled_loops")
 
+_encode_lines = msgspec.json.Encoder().encode_lines
 KEYS = ("k", "key", 'a "key"', "ä", "")
 MOST = 64
 
@@ -37,18 +40,18 @@ _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.samp
 _messages = st.lists(st.dictionaries(st.sampled_from(KEYS) | _texts, _texts, max_size=5), max_size=6)
 
 
-def read(text: bytes, rows: int, unknown: int) -> list[Any]:
+def read(text: bytes, rows: int, unknown: int, separator: int = 10) -> list[Any]:
     """Return all results for a text, the same compiled and interpreted."""
     raws = [key.encode() for key in KEYS]
     at = np.cumsum([0, *map(len, raws)])
     keys, slots = np.frombuffer(b"".join(raws), np.uint8), np.zeros(16, np.int64)
     index_literals(keys, at, np.zeros(len(KEYS), np.int32), slots)
     found = []
-    for loop in (read_messages, read_messages.interpreted):
+    for loop in (read_objects, read_objects.interpreted):
         data = np.frombuffer(bytearray(text + bytes(16)), np.uint8)
-        numbers = np.zeros(STARTS + 3 * rows + 1 + VALUE * MOST, np.int64)
+        numbers = np.zeros(STARTS + 3 * rows + 1 + VALUE * MOST + len(KEYS), np.int64)
         order = np.arange(len(KEYS), dtype=np.int32)
-        result = loop(data, len(text), rows, keys, at, order, slots, unknown, numbers)
+        result = loop(data, len(text), rows, separator, keys, at, order, slots, unknown, numbers)
         found.append([result, data.tobytes(), numbers.tolist()])
     assert found[0] == found[1]
     return found[0]
@@ -57,7 +60,7 @@ def read(text: bytes, rows: int, unknown: int) -> list[Any]:
 @given(_messages, st.sampled_from([-1, len(KEYS)]))
 def test_messages_are_read(messages: list[dict[str, str]], unknown: int) -> None:
     """Keys and values of each message, escapes resolved; values of other keys are left out, or have a number."""
-    (count, longest, letters), data, numbers = read(msgspec.json.encode(messages), len(messages), unknown)
+    (count, longest, letters), data, numbers = read(_encode_lines(messages), len(messages), unknown)
 
     numbered = [
         [(KEYS.index(key) if key in KEYS else unknown, text) for key, text in message.items()] for message in messages
@@ -73,12 +76,70 @@ def test_messages_are_read(messages: list[dict[str, str]], unknown: int) -> None
     assert (letters > 127) == (not all(map(bytes.isascii, raws)))
 
 
-@given(
-    st.lists(st.sampled_from([b"{", b"}", b'"', b":", b",", b"\\", b"\\u", b"[", b"]", b"k", b"\xff"])).map(b"".join)
+_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.decimals(-10_000, 10_000, places=4).map(float)
+    | _texts,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_texts, inner, max_size=2),
+    max_leaves=3,
 )
-def test_any_bytes_are_read_within_the_buffer(text: bytes) -> None:
-    """What is no array of objects gives the same, whatever that is, interpreted and compiled."""
-    read(text, 3, len(KEYS))
+
+
+@given(
+    st.dictionaries(st.sampled_from(KEYS) | _texts, _values, max_size=5),
+    st.booleans(),
+    st.sampled_from([None, 1]),
+)
+def test_objects_of_anyone(message: dict[str, Any], ascii_only: bool, indent: int | None) -> None:
+    """Values have the texts that conditions see, or the object is left to the reference."""
+    text = json.dumps(message, ensure_ascii=ascii_only, indent=indent).encode() + b"\0"
+    (count, _, _), data, numbers = read(text, 1, -1, 0)
+
+    seen = texts_of_values(msgspec.json.decode(text[:-1]))
+    assert count >= 0 or any(type(value) in (float, int, list, dict) for value in message.values()) or ascii_only
+    if count >= 0:
+        values = [numbers[first : first + VALUE] for first in range(numbers[VALUES], numbers[VARIANTS], VALUE)]
+        texts = {KEYS[number]: data[begin:end].decode() for number, begin, end, _ in values}
+        assert texts == {key: value for key, value in seen.items() if key in KEYS}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"{} {}",
+        b'{"k":"1",}',
+        b'{"k":"1" "key":"2"}',
+        b'{"k":"1"',
+        b'{"k":01}',
+        b'{"k":"\x01"}',
+        b'{"k":"\\q"}',
+        b'{"k":"\\ud800"}',
+        b'{"k":"\xff"}',
+        b'{"k":"1","k":"2"}',
+        b'{"k":1e3}',
+        b'{"k":-0}',
+        b'{"k":[]}',
+        b'{"other":[1,}',
+        b"{}\0{}",
+    ],
+)
+def test_what_is_left_to_the_reference(text: bytes) -> None:
+    """No objects, and those that mean something else than their bytes."""
+    assert read(text + b"\0", 1, -1, 0)[0][0] == -1
+
+
+_parts = [b"{", b"}", b'"', b":", b",", b"\\", b"\\u", b"[", b"]", b"k", b"\xff", b"\0", b"\n", b" ", b"1", b"null"]
+
+
+@given(st.lists(st.sampled_from(_parts)).map(b"".join), st.sampled_from([0, 10]))
+def test_any_bytes_are_read_within_the_buffer(text: bytes, separator: int) -> None:
+    """What is no object gives the same, whatever that is, interpreted and compiled."""
+    read(text, 3, len(KEYS), separator)
 
 
 @pytest.mark.heavy

@@ -1,7 +1,4 @@
-"""Arrays of a segment, of messages and of a call that the loop of matching reads, and loops that fill their tables.
-
-Objects of messages come from an encoder that writes neither blanks nor escapes beyond those that JSON asks for.
-"""
+"""Arrays of a segment, of messages and of a call that the loop of matching reads, and loops that fill them."""
 
 from __future__ import annotations
 
@@ -20,7 +17,17 @@ from turnout.loops.compiled import (
     compiled,
     inlined,
 )
-from turnout.loops.texts import are_equal, hash_of_text, mixed
+from turnout.loops.json import _nested_end, _space_end, _word_end
+from turnout.loops.texts import (
+    _HIGH_BITS,
+    _digits_end,
+    _is_text,
+    _plain_end,
+    are_equal,
+    hash_of_text,
+    mixed,
+    word_at,
+)
 
 EQUAL: Final = 0
 ONE_OF: Final = 1
@@ -342,49 +349,75 @@ def index_trees(tree_at: Int32s, parent: Int32s, nodes: Int32Buffer2D) -> None:
 
 
 _QUOTE: Final = 34
-_COMMA: Final = 44
 _BACKSLASH: Final = 92
 _LETTER_U: Final = 117
-_CLOSING_BRACE: Final = 125
+_MOST_DIGITS: Final = 15
+"""Digits of a number with a point of which each is in the number's shortest text."""
 
-
-@inlined
-def _digit(byte: int) -> int:
-    """Return the value of a hexadecimal digit."""
-    return byte - 48 if byte < 58 else (byte & 31) + 9
+_MOST_WHOLE_DIGITS: Final = 7
 
 
 @compiled
-def _unescape(data: ByteBuffer, at: int, size: int) -> tuple[int, int]:
-    """Resolve the escapes from one on, in place; return the end of the text, and the offset behind its quote."""
+def _unescaped(data: ByteBuffer, at: int) -> tuple[int, int]:
+    """Resolve the escapes from one on, in place; return the end of the text, and the offset behind its quote.
+
+    That is -1 if the text is not valid, and for surrogates.
+    """
     end = at
-    while at < size and data[at] != _QUOTE:
+    while data[at] != _QUOTE:
         byte = data[at]
+        if byte < 32:
+            return end, -1
         if byte == _BACKSLASH:
-            byte = data[at + 1]
             at += 1
+            byte = data[at]
             if byte == _LETTER_U:
-                # Others than those of control characters are written as they are.
-                byte = (_digit(data[at + 3]) << 4 | _digit(data[at + 4])) & 127
+                code = 0
+                for index in range(at + 1, at + 5):
+                    digit = data[index]
+                    if 48 <= digit <= 57:
+                        code = code * 16 + digit - 48
+                    elif 65 <= digit <= 70 or 97 <= digit <= 102:
+                        code = code * 16 + (digit & 7) + 9
+                    else:
+                        return end, -1
                 at += 4
+                if 0xD800 <= code <= 0xDFFF:
+                    return end, -1
+                if code >= 0x800:
+                    data[end] = 0xE0 | (code >> 12)
+                    data[end + 1] = 0x80 | ((code >> 6) & 63)
+                    end += 2
+                elif code >= 0x80:
+                    data[end] = 0xC0 | (code >> 6)
+                    end += 1
+                byte = code if code < 0x80 else 0x80 | (code & 63)
             elif byte == 98 or byte == 116 or byte == 110:
                 byte = 8 if byte == 98 else 9 if byte == 116 else 10
             elif byte == 102 or byte == 114:
                 byte = 12 if byte == 102 else 13
+            elif byte != _QUOTE and byte != _BACKSLASH and byte != 47:
+                return end, -1
         data[end] = byte
         end += 1
         at += 1
     return end, at + 1
 
 
-@inlined
-def _read_text(data: ByteBuffer, at: int, size: int) -> tuple[int, int]:
-    """Return the end of the text that begins at an offset, and the offset behind its quote."""
-    while at < size and data[at] != _QUOTE and data[at] != _BACKSLASH:
-        at += 1
-    if at >= size or data[at] == _QUOTE:
-        return at, at + 1
-    return _unescape(data, at, size)
+@compiled
+def _is_own_text(data: ByteBuffer, begin: int, end: int) -> bool:
+    """Return True if a number of JSON is the text that conditions see of it, see `turnout.records.text.text_of`."""
+    first = begin + 1 if data[begin] == 45 else begin
+    at = _digits_end(data, first)
+    whole = at - first
+    if at == end:
+        return whole <= _MOST_DIGITS and (data[first] != 48 or first == begin)
+    if data[at] != 46 or _digits_end(data, at + 1) != end or whole > _MOST_WHOLE_DIGITS or end - first > _MOST_DIGITS:
+        return False
+    if data[end - 1] == 48:
+        return end == at + 2
+    # Below a thousandth it has an exponent.
+    return not (data[first] == 48 and data[at + 1] == 48 and data[at + 2] == 48 and data[at + 3] == 48)
 
 
 @inlined
@@ -406,10 +439,11 @@ def _key_of(
 
 
 @compiled
-def read_messages(
+def read_objects(
     data: ByteBuffer,
     size: int,
     rows: int,
+    separator: int,
     keys: Bytes,
     key_at: Int64s,
     key_numbers: Int32s,
@@ -417,51 +451,108 @@ def read_messages(
     unknown: int,
     numbers: Int64Buffer,
 ) -> tuple[int, int, int]:
-    """Read messages; see `turnout.loops.segment_arrays.Messages`.
+    """Read messages, which are objects of JSON; see `Messages`.
 
     Args:
-        data: the array of objects, with some bytes behind it; escapes are resolved in it.
-        size: bytes of the array.
+        data: the objects, each with the separator behind it, and 16 zeros; escapes are resolved in it.
+        size: bytes without the zeros.
         rows: how many messages there are.
+        separator: a newline behind each object of an encoder; or 0 between objects of anyone, with blanks around.
         keys: texts of the known keys.
         key_at: start of each of them, and the end of the last one.
         key_numbers: number of each of them.
-        slots: table of them, see `turnout.loops.segment_arrays.index_literals`; their facts are 0.
+        slots: table of them, see `index_literals`; their facts are 0.
         unknown: number of the values of other keys; -1 to leave these out.
-        numbers: receives the starts, rows and values.
+        numbers: receives the starts, rows and values; and as many numbers more as there are known keys, and one.
 
     Returns:
-        The number of values, or -1 if they are no such objects; the bytes of the longest one; and a number from 128 on
-        if one of them has letters beyond ASCII.
+        The number of values, or -1 if the objects are left to the reference: not valid, a known key twice, or a known
+        value whose text is not as it is written; the bytes of the longest one; and a number from 128 on if one of them
+        has letters beyond ASCII.
     """
-    first = STARTS + 2 * rows
-    room = len(numbers) - rows - 1 - VALUE
-    position, longest, letters, index = first, 0, 0, 1
+    first, stamps = STARTS + 2 * rows, len(numbers) - len(key_numbers)
+    room = stamps - rows - 1 - VALUE
+    position, longest, letters, at, seen = first, 0, 0, 0, 0
+    for index in range(0, size, 8):
+        seen |= word_at(data, index)
+    has_letters = seen & _HIGH_BITS != 0
+    if has_letters and separator == 0 and not _is_text(data, 0, size):
+        return -1, longest, letters
+    for index in range(stamps, len(numbers)):
+        numbers[index] = 0
     for row in range(rows):
         numbers[STARTS + 2 * row] = (position - first) // VALUE
-        index += 1
-        while index < size and data[index] != _CLOSING_BRACE:
-            begin = index + 2 if data[index] == _COMMA else index + 1
-            end, index = _read_text(data, begin, size)
-            number = _key_of(data, begin, end, keys, key_at, key_numbers, slots) if end <= size else -1
-            begin = index + 2
-            end, index = _read_text(data, begin, size)
-            if number < 0:
-                number = unknown
-            if number < 0:
-                continue
-            if position > room or end > size or begin > end:
+        at = _space_end(data, at)
+        if data[at] != 123:
+            return -1, longest, letters
+        at = _space_end(data, at + 1)
+        more = data[at] != 125
+        while more:
+            if data[at] != _QUOTE:
                 return -1, longest, letters
-            for byte in range(begin, end):
-                letters |= data[byte]
-            longest = max(longest, end - begin)
-            numbers[position + VALUE_KEY] = number
-            numbers[position + VALUE_BEGIN] = begin
-            numbers[position + VALUE_END] = end
-            numbers[position + VALUE_VARIANT] = -1
-            position += VALUE
-        index += 2
+            begin = at + 1
+            end = _plain_end(data, begin)
+            at = end + 1
+            if data[end] != _QUOTE:
+                end, at = _unescaped(data, end)
+            number = _key_of(data, begin, end, keys, key_at, key_numbers, slots)
+            if at < 0 or (number >= 0 and numbers[stamps + number] == row + 1):
+                return -1, longest, letters
+            if number >= 0:
+                numbers[stamps + number] = row + 1
+            number = number if number >= 0 else unknown
+            if data[at] <= 32:
+                at = _space_end(data, at)
+            if data[at] != 58:
+                return -1, longest, letters
+            at += 1
+            if data[at] <= 32:
+                at = _space_end(data, at)
+            begin = at
+            byte = data[at]
+            if byte == _QUOTE:
+                begin += 1
+                end = _plain_end(data, begin)
+                at = end + 1
+                if data[end] != _QUOTE:
+                    end, at = _unescaped(data, end)
+                    has_letters = True
+            elif byte == 123 or byte == 91:
+                end = at = -1 if number >= 0 else _nested_end(data, at)
+            else:
+                end = at = _word_end(data, at)
+                if byte == 110:
+                    number = -1
+                elif byte < 58 and number >= 0 and at > 0 and not _is_own_text(data, begin, end):
+                    at = -1
+            if at < 0 or position > room:
+                return -1, longest, letters
+            if number >= 0:
+                if has_letters:
+                    for index in range(begin, end):
+                        letters |= data[index]
+                longest = max(longest, end - begin)
+                numbers[position + VALUE_KEY] = number
+                numbers[position + VALUE_BEGIN] = begin
+                numbers[position + VALUE_END] = end
+                numbers[position + VALUE_VARIANT] = -1
+                position += VALUE
+            if data[at] <= 32:
+                at = _space_end(data, at)
+            more = data[at] == 44
+            if more:
+                at = _space_end(data, at + 1)
+            elif data[at] != 125:
+                return -1, longest, letters
+        at += 1
+        if data[at] != separator:
+            at = _space_end(data, at)
+        if data[at] != separator:
+            return -1, longest, letters
+        at += 1
         numbers[STARTS + 2 * row + 1] = (position - first) // VALUE
+    if at != size:
+        return -1, longest, letters
     numbers[ROWS], numbers[VALUES], numbers[VARIANTS], numbers[GIVEN_AT] = STARTS, first, position, position
     numbers[GIVEN_ANSWERS] = position + rows + 1
     for row in range(rows + 1):

@@ -17,6 +17,7 @@ from turnout.conditions import Condition, Group, Kiwi, Leaf, Logic, leaves
 from turnout.conditions.leaf import Check
 from turnout.conditions.leaves.kiwi import shape
 from turnout.conditions.terms import check_of, holds
+from turnout.subscriptions.index.flat_messages import metadata_of_json
 from turnout.subscriptions.index.layers import Matches
 from turnout.subscriptions.model import Subscription
 
@@ -440,7 +441,7 @@ class MessageMatches(MatchList):
     """Matches of one message, as numbers of subscriptions.
 
     Args:
-        message: matched message; it is copied.
+        message: matched message, which is copied; or its JSON.
         parts: the answers of subscriptions, and the numbers of those that match.
         loose: the answers of matching subscriptions that are in no index yet.
     """
@@ -448,7 +449,7 @@ class MessageMatches(MatchList):
     __slots__ = ("_loose", "_message", "_parts")
 
     def __init__(
-        self, message: Metadata, parts: Sequence[tuple[Answers, Sequence[int]]], loose: Sequence[Answer]
+        self, message: Metadata | bytes, parts: Sequence[tuple[Answers, Sequence[int]]], loose: Sequence[Answer]
     ) -> None:
         self._message = message.copy() if type(message) is dict else copy(message)
         self._parts = parts
@@ -467,7 +468,7 @@ class MessageMatches(MatchList):
         return ids
 
     def _objects(self) -> list[Match]:
-        message = self._message
+        message = metadata_of_json(self._message) if isinstance(self._message, bytes) else self._message
         return [answer.match or answer.of(message) for answer in self._answers()]
 
     def _answers(self) -> list[Answer]:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from threading import RLock
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from turnout.conditions import evaluate
 from turnout.errors import StoreUnavailableError
 from turnout.records.text import texts_of_all, texts_of_values
 from turnout.subscriptions.index.build import enabled
+from turnout.subscriptions.index.flat_messages import JsonMessages, metadata_of_json
 from turnout.subscriptions.index.index import Index
 from turnout.subscriptions.index.index_writer import BackgroundTask
 from turnout.subscriptions.index.layers import IndexStats, Layer, SegmentView, UseCounts, stats_of
@@ -154,7 +155,9 @@ class Matcher:
         self.apply(changes)
         return bool(changes)
 
-    def match(self, metadata: Mapping[str, object], *, time: int | None = None, now: int | None = None) -> MatchList:
+    def match(
+        self, metadata: Mapping[str, object] | bytes, *, time: int | None = None, now: int | None = None
+    ) -> MatchList:
         """Return every subscription whose condition is true of the message, each once, in no order.
 
         Those that are disabled, or have expired, match nothing.
@@ -165,9 +168,12 @@ class Matcher:
         The matches become objects when they are read; `MatchList.ids` gives the ids alone.
 
         Args:
-            metadata: metadata of the message.
+            metadata: metadata of the message, or an object of JSON with it: bytes take less time than their decoding.
             time: time of the message, in milliseconds since 1970; now if not given.
             now: the time by the clock, in milliseconds since 1970, if not that of this machine.
+
+        Raises:
+            RecordError: the bytes are no object of JSON.
         """
         return self._match(self._state, metadata, time, now)
 
@@ -177,10 +183,12 @@ class Matcher:
         return self._match(state, metadata, None, None), state.revision
 
     def _match(
-        self, state: _MatcherState, metadata: Mapping[str, object], time: int | None, now: int | None
+        self, state: _MatcherState, metadata: Mapping[str, object] | bytes, time: int | None, now: int | None
     ) -> MatchList:
-        texts = texts_of_values(metadata)
         layers, loose, _ = state
+        texts = metadata if isinstance(metadata, bytes) else texts_of_values(metadata)
+        if loose and isinstance(texts, bytes):
+            texts = metadata_of_json(texts)
         parts: list[tuple[Answers, list[int]]] = []
         found = self._index_of(layers).match_one(texts) if layers else ()
         for (view, answers), numbers in zip(layers, found, strict=True):
@@ -197,7 +205,7 @@ class Matcher:
         loose_answers: Sequence[Answer] = ()
         if loose:
             now = milliseconds_now() if now is None else now
-            loose_answers = self._matching(loose, texts, now if time is None else time, now)
+            loose_answers = self._matching(loose, cast("Metadata", texts), now if time is None else time, now)
         return MessageMatches(texts, parts, loose_answers) if parts or loose_answers else NO_MATCHES
 
     def _matching(
@@ -211,7 +219,7 @@ class Matcher:
 
     def match_many(
         self,
-        messages: Sequence[Mapping[str, object]],
+        messages: Sequence[Mapping[str, object]] | Sequence[bytes],
         *,
         times: Sequence[int | None] | None = None,
         now: int | None = None,
@@ -225,7 +233,8 @@ class Matcher:
         >>> matcher.match_many([{"k": "abc"}, {"k": "b"}]).ids()
         [['x'], []]
         """
-        texts = texts_of_all(messages)
+        is_json = set(map(type, messages)) == {bytes}
+        texts: Sequence[Metadata] = JsonMessages(messages) if is_json else texts_of_all(messages)  # type: ignore[arg-type]
         layers, loose, _ = self._state
         now = milliseconds_now() if now is None else now
         matches = self._index_of(layers).match_messages(texts, times=times, now=now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, repeat
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, overload
 
 import msgspec
 import numpy as np
@@ -21,31 +21,18 @@ from turnout.base.multivalued import (
     metadata_key,
 )
 from turnout.conditions.pattern import fold, lexemes
+from turnout.errors import RecordError
 from turnout.loops import loops_are_compiled
-from turnout.loops.segment_arrays import (
-    FOLDED,
-    FOLDED_WORDS,
-    GIVEN_AT,
-    STARTS,
-    VALUE,
-    VALUE_BEGIN,
-    VALUE_END,
-    VALUE_KEY,
-    VALUE_VARIANT,
-    VALUES,
-    VARIANT,
-    VARIANTS,
-    WORDS,
-    index_literals,
-    read_messages,
-)
+from turnout.loops import segment_arrays as layout
+from turnout.records.text import texts_of_values
 from turnout.subscriptions.index.arrays import Indices, Ints, Longs, Texts
 from turnout.subscriptions.index.facts import encoded, encoded_all
 
 _PADDING: Final = bytes(16)
 _BEYOND_ASCII: Final = 128
 _DICT: Final = frozenset({dict})
-_encode_into: Final = msgspec.json.Encoder().encode_into
+_decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+_encode_lines: Final = msgspec.json.Encoder().encode_lines
 
 
 class Column(NamedTuple):
@@ -95,17 +82,51 @@ class FlatMessages(NamedTuple):
     @property
     def rows(self) -> Longs:
         """By message: its first value, and the one behind its last."""
-        return self.numbers[STARTS : STARTS + 2 * self.size].reshape(-1, 2)
+        return self.numbers[layout.STARTS : layout.STARTS + 2 * self.size].reshape(-1, 2)
 
     @property
     def values(self) -> Longs:
         """The values; see `turnout.loops.segment_arrays.VALUE_KEY`."""
-        return self.numbers[self.numbers[VALUES] : self.numbers[VARIANTS]].reshape(-1, VALUE)
+        return self.numbers[self.numbers[layout.VALUES] : self.numbers[layout.VARIANTS]].reshape(-1, layout.VALUE)
 
     @property
     def variants(self) -> Longs:
         """The variants; see `turnout.loops.segment_arrays.FOLDED`."""
-        return self.numbers[self.numbers[VARIANTS] : self.numbers[GIVEN_AT]].reshape(-1, VARIANT)
+        return self.numbers[self.numbers[layout.VARIANTS] : self.numbers[layout.GIVEN_AT]].reshape(-1, layout.VARIANT)
+
+
+def metadata_of_json(text: bytes) -> Metadata:
+    """Return the metadata that an object of JSON is, as `turnout.records.text.texts_of_values` sees it.
+
+    Raises:
+        RecordError: it is no object of JSON.
+    """
+    try:
+        return texts_of_values(_decode_object(text))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise RecordError(f"the message is no JSON object: {problem}") from problem
+
+
+class JsonMessages(Sequence[Metadata]):
+    """Messages that are objects of JSON, decoded when they are read.
+
+    Args:
+        texts: the objects.
+    """
+
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        self.texts = texts
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @overload
+    def __getitem__(self, index: int) -> Metadata: ...
+    @overload
+    def __getitem__(self, index: slice) -> JsonMessages: ...
+    def __getitem__(self, index: int | slice) -> Metadata | JsonMessages:
+        texts = self.texts[index]
+        return metadata_of_json(texts) if isinstance(texts, bytes) else JsonMessages(texts)
 
 
 class KeyNumbers:
@@ -128,6 +149,8 @@ class KeyNumbers:
 
     def of_messages(self, messages: Sequence[Metadata]) -> FlatMessages:
         """Return the values of messages; those of which no leaf tests anything may be left out."""
+        if isinstance(messages, JsonMessages):
+            return self.of_texts(messages.texts)
         types = set(map(type, messages))
         several = types != _DICT and any(issubclass(type_, Multivalued) for type_ in types)
         if several or (self.has_any and any(len(message) > MAX_VALUES for message in messages)):
@@ -143,29 +166,43 @@ class KeyNumbers:
 
     def _of_dicts(self, messages: Sequence[Metadata]) -> FlatMessages | None:
         """Return the values of messages that become JSON, which a loop reads; None if they need variants."""
-        rows, most = len(messages), sum(map(len, messages))
-        buffer = bytearray()
         try:
-            _encode_into(messages, buffer)
+            lines = _encode_lines(messages)
         except UnicodeEncodeError:
             # A lone surrogate.
             return None
-        size = len(buffer)
-        buffer += _PADDING
-        data = np.frombuffer(buffer, np.uint8)
-        numbers = np.empty(STARTS + 3 * rows + 1 + VALUE * most, np.int64)
-        unknown = self.unknown if self.has_any else -1
-        count, longest, letters = read_messages.direct(data, size, rows, *self._key_table, unknown, numbers)
+        return self._read(lines, len(messages), ord("\n"), sum(map(len, messages)) if self.has_any else 0)
+
+    def of_texts(self, texts: Sequence[bytes]) -> FlatMessages:
+        """Return the values of messages that are objects of JSON.
+
+        Raises:
+            RecordError: one of them is no object of JSON.
+        """
+        flat = None
+        if loops_are_compiled() and not self.has_any:
+            flat = self._read(b"\0".join([*texts, b""]), len(texts), 0, 0)
+        return self.of_messages(list(map(metadata_of_json, texts))) if flat is None else flat
+
+    def _read(self, objects: bytes, rows: int, separator: int, most: int) -> FlatMessages | None:
+        """Return the values of objects, *most* of them, or one of each known key; None if a loop does not decide."""
+        size = len(objects)
+        data = np.frombuffer(bytearray(objects + _PADDING), np.uint8)
+        table = self._key_table
+        known = len(table[2])
+        numbers = np.empty(layout.STARTS + 3 * rows + 1 + layout.VALUE * (most or rows * known) + known, np.int64)
+        unknown = self.unknown if most else -1
+        count, longest, letters = layout.read_objects.direct(data, size, rows, separator, *table, unknown, numbers)
         if count < 0 or (letters >= _BEYOND_ASCII and self._varied):
             return None
         return FlatMessages(None, count, data, numbers, rows, longest, True)
 
     @cached_property
     def _key_table(self) -> tuple[NDArray[np.uint8], Longs, Ints, Longs]:
-        """The keys of metadata as a table, see `turnout.loops.segment_arrays.read_messages`."""
+        """The keys of metadata as a table, see `turnout.loops.segment_arrays.read_objects`."""
         texts = Texts.of([encoded(key) for key in self._of_metadata])
         slots = np.zeros(1 << max(2, (2 * len(texts)).bit_length()), np.int64)
-        index_literals(texts.data, texts.offsets, np.zeros(len(texts), np.int32), slots)
+        layout.index_literals(texts.data, texts.offsets, np.zeros(len(texts), np.int32), slots)
         numbers = np.array([*self._of_metadata.values(), 0], np.int32)
         return texts.data, fixed(texts.offsets), fixed(numbers), fixed(slots)
 
@@ -226,19 +263,19 @@ class KeyNumbers:
         if not is_ascii and self._varied:
             numbers = list(numbers)
             data, offsets, variants = self._with_variants(data, texts, numbers)
-        at = np.cumsum([STARTS, 2 * rows, VALUE * count, VARIANT * len(offsets), rows + 1])
+        at = np.cumsum([layout.STARTS, 2 * rows, layout.VALUE * count, layout.VARIANT * len(offsets), rows + 1])
         flat = np.zeros(int(at[-1]), np.int64)
-        flat[:STARTS] = at
-        values = flat[at[VALUES] : at[VARIANTS]].reshape(-1, VALUE)
-        values[:, VALUE_KEY] = (
+        flat[: layout.STARTS] = at
+        values = flat[at[layout.VALUES] : at[layout.VARIANTS]].reshape(-1, layout.VALUE)
+        values[:, layout.VALUE_KEY] = (
             numbers if isinstance(numbers, np.ndarray | list) else np.fromiter(numbers, np.int64, count)
         )
         sizes = np.fromiter(map(len, raws), np.int64, count)
-        np.cumsum(sizes, out=values[:, VALUE_END])
-        values[1:, VALUE_BEGIN] = values[:-1, VALUE_END]
-        values[:, VALUE_VARIANT] = -1 if variants is None else variants
-        flat[at[VARIANTS] : at[GIVEN_AT]] = np.array(offsets, np.int64).ravel()
-        of_rows = flat[STARTS : at[VALUES]].reshape(-1, 2)
+        np.cumsum(sizes, out=values[:, layout.VALUE_END])
+        values[1:, layout.VALUE_BEGIN] = values[:-1, layout.VALUE_END]
+        values[:, layout.VALUE_VARIANT] = -1 if variants is None else variants
+        flat[at[layout.VARIANTS] : at[layout.GIVEN_AT]] = np.array(offsets, np.int64).ravel()
+        of_rows = flat[layout.STARTS : at[layout.VALUES]].reshape(-1, 2)
         np.cumsum(counts, out=of_rows[:, 1])
         of_rows[1:, 0] = of_rows[:-1, 1]
         longest = max(
@@ -259,7 +296,7 @@ class KeyNumbers:
                 continue
             folded = fold(text)
             variants[value] = len(offsets)
-            own = [0] * VARIANT
+            own = [0] * layout.VARIANT
             for column, variant in zip(
                 _VARIANTS, (folded, " ".join(lexemes(text)), " ".join(lexemes(folded))), strict=True
             ):
@@ -271,7 +308,7 @@ class KeyNumbers:
         return b"".join(parts), offsets, variants
 
 
-_VARIANTS: Final = (FOLDED, WORDS, FOLDED_WORDS)
+_VARIANTS: Final = (layout.FOLDED, layout.WORDS, layout.FOLDED_WORDS)
 
 
 _Array = TypeVar("_Array", bound=NDArray[np.generic])

@@ -23,7 +23,7 @@ from turnout.base.files import replace_file
 from turnout.base.multivalued import Metadata
 from turnout.subscriptions.index.arrays import IndexFileError, Indices, Ints, indices_of
 from turnout.subscriptions.index.build import build
-from turnout.subscriptions.index.flat_messages import Column, FlatMessages, KeyNumbers
+from turnout.subscriptions.index.flat_messages import Column, FlatMessages, JsonMessages, KeyNumbers
 from turnout.subscriptions.index.layers import Deliveries, Layer, Layers, Matches, RecordTimes
 from turnout.subscriptions.index.literal_choice import Costs
 from turnout.subscriptions.index.segment import Segment
@@ -138,9 +138,13 @@ class Index:
         # Sixteen bits are sorted by counting.
         return found.take(np.argsort(found.rows.astype(np.uint16), kind="stable"))
 
-    def match_one(self, message: Metadata) -> list[list[int]]:
-        """Return the subscriptions that one message matches, by segment, deleted and expired ones too."""
-        flat = self._key_numbers.of_messages((message,))
+    def match_one(self, message: Metadata | bytes) -> list[list[int]]:
+        """Return the subscriptions that one message, or the JSON of one, matches, by segment.
+
+        Deleted and expired ones are among them.
+        """
+        one = JsonMessages((message,)) if isinstance(message, bytes) else (message,)
+        flat = self._key_numbers.of_messages(one)
         return [matched_one(flat, key_of) for matched_one, key_of in self._matchers_of_one]
 
     @cached_property
