@@ -22,7 +22,7 @@ from turnout.kafka.control import CONFIG, Slot
 from turnout.kafka.group import GroupProgress
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
-from turnout.kafka.reader import PartitionRange, RangeReader, committed_progress
+from turnout.kafka.reader import LastRecord, PartitionRange, RangeReader, committed_progress
 from turnout.routes import Route
 from turnout.runtime import open_task
 from turnout.runtime.driver import OpenSplitServer
@@ -290,6 +290,29 @@ def test_a_changed_topic_ends_the_split(scene: Scene, change: str) -> None:
     assert sum(scene.position().values()) >= 20
     if scene.once:
         assert scene.stored() == Counter(range(20))
+
+
+@pytest.mark.parametrize("found", ["another record", "an earlier end"])
+def test_an_attempt_that_begins_at_other_data_ends(scene: Scene, found: str) -> None:
+    """It delivers nothing behind its position, which the driver compares and reports when it plans the next split."""
+    scene.publish(*range(20))
+    start = scene.start()
+    with KafkaAdmin(scene.options) as admin:
+        ends = {name: end.next for name, end in admin.ends(start.next_offsets()).items()}
+    if found == "another record":
+        last = {name: LastRecord(end - 1, 1, 0) for name, end in ends.items()}
+        begin = replace(start, next=by_topic(ends), last=last)
+        scene.publish(*range(20, 40))
+    else:
+        begin = replace(start, next=by_topic({name: end + 5 for name, end in ends.items()}))
+    task = scene.task(begin)
+
+    task.join(60)
+
+    assert not task.is_alive()
+    assert scene.position() == begin.next_offsets()
+    assert not scene.stored()
+    assert not scene.failures
 
 
 def test_a_broker_is_killed(scene: Scene, broker: KafkaBroker) -> None:

@@ -123,6 +123,9 @@ class PartitionFollower(ABC):
 
         with self._errors():
             self._consumer.assign([KafkaPartition(*name, at) for name, at in self.offsets.items()])
+        # An attempt that continues where another was killed may find other data than the driver has planned for.
+        if not self.has_ended and not self._is_same():
+            self.has_ended = True
         until: float | None = None
         while not self.has_ended:
             until = until or time.monotonic() + min(self._tick, _CALL_SECONDS)
@@ -172,13 +175,20 @@ class PartitionFollower(ABC):
         return False
 
     def _is_same(self) -> bool:
-        """Return True if the partitions have, after a lost connection, the records still that were read."""
+        """Return True if the partitions still have the records that were read before the positions.
+
+        It is asked at the beginning, and after each lost connection. Partitions that end before their positions have
+        not, even if they have grown beyond these when the records are looked for: their ends are asked for first.
+        """
         read = self.last
 
         def compared() -> bool:
             if self._watch.denied and self._watch.last is not None:
                 raise_error(_WHAT, self._watch.last, self._client)
             if not self.check():
+                return False
+            ends = self._admin.ends(self.offsets)
+            if any(end.next < self.offsets[name] for name, end in ends.items()):
                 return False
             with closing(LastRecords(replace(self._client, timeout=RETRY_SECONDS * 4))) as records:
                 found = records.now_before(self.offsets, read)
