@@ -16,8 +16,10 @@ from turnout.codecs.json_forms import Form, builtin_of, hook, json_form
 from turnout.codecs.moments import timestamps_as_text
 from turnout.errors import RecordError
 from turnout.loops import json as loops
+from turnout.loops import times
 from turnout.records import BigInt, Block, Int8, Int16, Int32, Moment, Schema, Struct
-from turnout.records.spans import Layout, MixedObjects, PatchedColumn, SpanColumn, Spans, Texts
+from turnout.records.block import choosing
+from turnout.records.spans import Layout, MixedObjects, NumberColumn, PatchedColumn, SpanColumn, Spans, Texts
 from turnout.records.text import text_of
 from turnout.records.types import Codes, Column, ConvertColumn, DynamicValue, Mask, Octets, Offsets, Value
 
@@ -98,10 +100,12 @@ def _mixed_texts(objects: MixedObjects, form: Form, errors: dict[int, RecordErro
         list(chain.from_iterable(own for _, own in pairs)), np.repeat(range(len(pairs)), [len(own) for _, own in pairs])
     ] = 1
     used &= occurs
-    computed: list[_Computed] = [
-        (column, form, None if (own == occurs).all() else own[objects.layout_ids])
-        for column, own in zip(objects.added, used, strict=True)
-    ]
+    computed: list[_Computed] = []
+    for column, own in zip(objects.added, used, strict=True):
+        mask = None if (own == occurs).all() else own[objects.layout_ids]
+        if mask is not None:
+            column = choosing(np.flatnonzero(mask), len(mask))(column)
+        computed.append((column, form, mask))
     return _written(objects.spans, objects.layout_ids, [plan for plan, _ in pairs], computed, errors)
 
 
@@ -182,41 +186,60 @@ def _plan_of(original: tuple[str, ...], steps: tuple[_Step, ...]) -> _Plan:
 
 
 _Computed: TypeAlias = "tuple[Column, Form, Mask | None]"
-"""A column that is encoded, and where: None for all of it."""
+"""Values that are encoded, and the mask of the objects that have them: None for all."""
 
 
-def _encoded(columns: Sequence[_Computed], errors: dict[int, RecordError]) -> tuple[bytes, Offsets]:
+def _encoded(columns: Sequence[_Computed], count: int, errors: dict[int, RecordError]) -> tuple[bytes, Offsets]:
     """Encode columns one behind another; return the begins and ends of the values; -1 for one that is omitted."""
-    formed: list[tuple[Column, Form, dict[int, RecordError]]] = []
-    for values, form, mask in columns:
+    pieces: list[bytes] = []
+    size = 0
+    spans = np.full((2, len(columns), count), -1, np.int64)
+    for number, (values, form, mask) in enumerate(columns):
         wrong: dict[int, RecordError] = {}
-        if mask is not None:
-            values = [value if is_used else None for value, is_used in zip(values, mask.tolist(), strict=True)]
-        formed.append((_formed(values, form, wrong), form, wrong))
-    if not columns:
-        return b"", np.zeros(0, np.int64)
+        data, begins, ends = _encoded_column(values, form, wrong)
+        rows = slice(None) if mask is None else mask
+        spans[0, number, rows] = np.where(begins == ends, -1, begins + size)
+        spans[1, number, rows] = ends + size
+        pieces.append(data)
+        size += len(data)
+        if wrong:
+            indices = range(count) if mask is None else np.flatnonzero(mask).tolist()
+            for index, error in wrong.items():
+                errors.setdefault(indices[index], error)
+    return b"".join(pieces), spans.reshape(-1)
+
+
+def _encoded_column(column: Column, form: Form, errors: dict[int, RecordError]) -> tuple[bytes, Offsets, Offsets]:
+    """Encode a column; return the begins and ends of the values, which are equal where one is omitted."""
+    written = _numbers(column, form) if type(column) is NumberColumn else None
+    if written is not None:
+        return written
+    values = _formed(column, form, errors)
+    count = len(values)
+    if type(values) is list and count and type(values[0]) is str and values.count(values[0]) == count:
+        data = _encode(values[0])
+        return data, np.zeros(count, np.int64), np.full(count, len(data))
     data = b""
-    if not any(form.free and not _is_plain(column) for column, form, _ in formed):
+    if not form.free or _is_plain(values):
         with suppress(*_UNWRITABLE):
-            data = _encode_lines(list(chain.from_iterable(column for column, _, _ in formed)))
+            data = _encode_lines(values if type(values) is list else list(values))
     if not data:
-        texts = chain.from_iterable(_texts(column, form, wrong) for column, form, wrong in formed)
-        data = b"".join([(text or b"") + b"\n" for text in texts])
+        data = b"".join([(text or b"") + b"\n" for text in _texts(values, form, errors)])
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _LINE_END)
-    count = len(ends)
-    spans = np.zeros(2 * count, np.int64)
-    begins = spans[:count]
+    begins = np.zeros(count, np.int64)
     begins[1:] = ends[:-1] + 1
-    spans[count:] = ends
-    begins[begins == ends] = -1
-    for number, (_, _, mask) in enumerate(columns):
-        wrong = formed[number][2]
-        if mask is not None:
-            begins[number * len(mask) : (number + 1) * len(mask)][~mask] = -1
-            wrong = {index: error for index, error in wrong.items() if mask[index]}
-        for index, error in wrong.items():
-            errors.setdefault(index, error)
-    return data, spans
+    return data, begins, ends
+
+
+def _numbers(column: NumberColumn, form: Form) -> tuple[bytes, Offsets, Offsets] | None:
+    """Encode integers, or moments as times; None if they are written in another form."""
+    are_times = column.kind is Moment
+    if not (form.free or form.column is (timestamps_as_text if are_times else None)):
+        return None
+    count = len(column)
+    out, spans = np.empty(count * times.MAX_NUMBER, np.uint8), np.empty(2 * count, np.int64)
+    size = times.write_numbers(column.numbers, are_times, out, spans)
+    return None if size < 0 else (out[:size].tobytes(), spans[:count], spans[count:])
 
 
 def _written(
@@ -232,7 +255,7 @@ def _written(
         return [source.texts[record] for record in records.tolist()]
     count = len(records)
     plan = _Plan.joined(plans)
-    values, value_spans = _encoded(computed, errors)
+    values, value_spans = _encoded(computed, count, errors)
     longest = max([len(plan.prefixes) for plan in plans])
     size = _size_of(spans) + (longest + 2) * count + len(values)
     out_offsets = np.empty(count + 1, np.int64)

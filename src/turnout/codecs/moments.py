@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from turnout.base.clocks import EPOCH, MILLISECONDS_PER_DAY
-from turnout.base.deferred import DeferredModule, np
+from turnout.base.deferred import np
+from turnout.loops import times
 from turnout.records import Moment
 from turnout.records.text import iso_of
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    pa, pc = DeferredModule("pyarrow"), DeferredModule("pyarrow.compute")
-
 _FIRST_DAY = date(1970, 1, 1).toordinal()
-_YEAR_1 = (date.min.toordinal() - _FIRST_DAY) * MILLISECONDS_PER_DAY
-_YEAR_10000 = (date.max.toordinal() + 1 - _FIRST_DAY) * MILLISECONDS_PER_DAY
-_MAX_LISTED_MOMENTS = 256
-"""Moments that NumPy writes in less time than Arrow (measured)."""
 _LAST_MILLISECOND = 9_223_372_036_854_775
 """Milliseconds: the last moment, whose microseconds fit into 64 bits."""
 
@@ -107,33 +98,17 @@ def _zone_offset(zone: str | None, local: int) -> int:
 
 def timestamps_as_text(column: Sequence[int | None]) -> list[str | None]:
     """Moments as ISO 8601 in UTC: ``2013-01-01T10:00:00.000Z``; nulls stay null."""
-    return _by_distinct(column, _timestamps)
+    present = [moment for moment in column if moment is not None]
+    texts: Iterator[str] = map(iso_of, present)
+    with suppress(OverflowError):
+        out, spans = np.empty(len(present) * times.MAX_NUMBER, np.uint8), np.empty(2 * len(present), np.int64)
+        size = times.write_numbers(np.array(present, np.int64), True, out, spans)
+        if size >= 0:
+            written = out.tobytes().decode()
+            texts = (written[at + 1 : at + times.MAX_NUMBER - 1] for at in range(0, size, times.MAX_NUMBER))
+    return [None if moment is None else next(texts) for moment in column]
 
 
 def dates_as_text(column: Sequence[int | None]) -> list[str | None]:
     """Return the days of moments: ``2013-01-01``; nulls stay null."""
-    return _by_distinct(column, lambda moments: [text and text[:-14] for text in _timestamps(moments)])
-
-
-def _by_distinct(
-    column: Sequence[int | None], texts_of: Callable[[Sequence[int | None]], list[str | None]]
-) -> list[str | None]:
-    different = set(column)
-    if 2 * len(different) > len(column):
-        return texts_of(column)
-    # Times of events that were written together are often the same.
-    moments = tuple(different)
-    texts = dict(zip(moments, texts_of(moments), strict=True))
-    return [texts[moment] for moment in column]
-
-
-def _timestamps(column: Sequence[int | None]) -> list[str | None]:
-    present = [moment for moment in column if moment is not None]
-    if present and not _YEAR_1 <= min(present) <= max(present) < _YEAR_10000:
-        return [None if moment is None else iso_of(moment) for moment in column]
-    if len(column) <= _MAX_LISTED_MOMENTS:
-        texts = iter(np.datetime_as_string(np.array(present, "datetime64[ms]"), timezone="UTC").tolist())
-        return [None if moment is None else next(texts) for moment in column]
-    instants = pa.array(column, pa.int64()).view(pa.timestamp("ms"))
-    with_blank = pc.cast(instants, pa.string())
-    return pc.binary_replace_slice(pc.binary_replace_slice(with_blank, 10, 11, "T"), 23, 23, "Z").to_pylist()  # type: ignore[no-any-return]
+    return [text and text[:-14] for text in timestamps_as_text(column)]

@@ -55,6 +55,7 @@ MODULES: tuple[str, ...] = (
     "segment_arrays",
     "subjects",
     "texts",
+    "times",
     "match",
 )
 """Modules with loops, in this package."""

@@ -276,7 +276,7 @@ class Block:
         count = len(self)
         if len(indices) == count:
             return self
-        take = _taking(indices, count)
+        take = choosing(indices, count)
         block = Block(self.rows[indices], self.schema, checked=self.checked)
         block._content = self._content.take(take, indices)
         block.form = self.form
@@ -306,8 +306,8 @@ class Block:
         return content.whole(len(self))
 
 
-def _taking(indices: Positions, count: int) -> ConvertColumn:
-    """Return a function that takes items out of a column without decoding one that is still encoded."""
+def choosing(indices: Positions, count: int) -> ConvertColumn:
+    """Return a function that does what that of `taking` does, without decoding a column that is still encoded."""
     plain = taking(indices, count)
     return lambda column: column.chosen(indices, plain) if isinstance(column, EncodedColumn) else plain(column)
 

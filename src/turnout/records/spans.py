@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from itertools import compress
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from turnout.base.deferred import np
@@ -215,11 +215,15 @@ class SpanColumn(EncodedColumn):
     def values(self) -> Column:
         """The values, which are read once."""
         if self._values is None:
-            source = self.spans.source
-            index = source.firsts[self.spans.records] + self.slot
-            ends = len(source.spans) // 2
-            self._values = self.kind.read(source.data, source.spans[index], source.spans[ends + index])
+            data, bounds = self.data_bounds()
+            self._values = self.kind.read(data, *bounds)
         return self._values
+
+    def data_bounds(self) -> tuple[Octets, Bounds]:
+        """Return the texts, and the bounds of the values in them."""
+        source = self.spans.source
+        index = source.firsts[self.spans.records] + self.slot
+        return source.data, (source.spans[index], source.spans[len(source.spans) // 2 + index])
 
     def chosen(self, indices: Offsets, take: Callable[[Column], Column]) -> SpanColumn:
         """See `EncodedColumn.chosen`."""
@@ -233,13 +237,58 @@ class SpanColumn(EncodedColumn):
         return len(self.spans.records)
 
 
+class NumberColumn(EncodedColumn):
+    """Column of integers or moments, none of them null: an array whose objects are made at the first access.
+
+    Attributes:
+        numbers: the integers, or milliseconds since 1970.
+        kind: type of the objects.
+    """
+
+    __slots__ = ("kind", "numbers")
+
+    def __init__(self, numbers: Offsets, kind: type[int]) -> None:
+        self.form = None
+        self.nullable = False
+        self.numbers = numbers
+        self.kind = kind
+        self._values = None
+
+    @property
+    def values(self) -> Column:
+        """The values, which are made once."""
+        if self._values is None:
+            numbers = self.numbers.tolist()
+            self._values = numbers if self.kind is int else list(map(self.kind, numbers))
+        return self._values
+
+    def chosen(self, indices: Offsets, take: Callable[[Column], Column]) -> NumberColumn:  # noqa: ARG002 - as the others
+        """See `EncodedColumn.chosen`."""
+        return NumberColumn(self.numbers[indices], self.kind)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+def numbers_of(values: Column, kind: type[int]) -> Column:
+    """Return integers as a column of a type; null stays null.
+
+    >>> numbers_of([1, 2], int), numbers_of([True, None], int)
+    ([1, 2], [1, None])
+    """
+    if None not in values:
+        with suppress(OverflowError):
+            return NumberColumn(np.array(values, np.int64), kind)
+    return [None if value is None else kind(value) for value in values]
+
+
 class PatchedColumn(EncodedColumn):
     """Column of a field some of whose values were replaced.
 
     Attributes:
         base: the column as it was read.
-        patch: new values, and any others where there are none.
-        mask: True for the new values.
+        patch: the new values.
+        mask: True for the rows that have them.
     """
 
     __slots__ = ("base", "mask", "patch")
@@ -256,35 +305,38 @@ class PatchedColumn(EncodedColumn):
     def values(self) -> Column:
         """The values, old and new."""
         if self._values is None:
-            self._values = _replaced(self.base, self.patch, self.mask.tolist())
+            self._values = _replaced(self.base, self.patch, self.mask)
         return self._values
 
     def chosen(self, indices: Offsets, take: Callable[[Column], Column]) -> PatchedColumn:
         """See `EncodedColumn.chosen`."""
-        return PatchedColumn(self.base.chosen(indices, take), take(self.patch), self.mask[indices])
+        mask = self.mask[indices]
+        numbers = (np.cumsum(self.mask) - 1)[indices[mask]].tolist()
+        return PatchedColumn(self.base.chosen(indices, take), [self.patch[number] for number in numbers], mask)
 
     def __len__(self) -> int:
-        return len(self.patch)
+        return len(self.mask)
 
 
-def replaced(old: Column, new: Column, where: Sequence[bool]) -> Column:
-    """Return the new column in some rows and the old one, of which bytes stay bytes, in the others.
+def replaced(old: Column, new: Column, mask: Mask) -> Column:
+    """Return the old column, of which bytes stay bytes, with new values in the rows of a mask.
 
-    >>> replaced([1, 2], ["a", "b"], [False, True])
+    >>> replaced([1, 2], ["b"], np.array([False, True]))
     [1, 'b']
     """
     if isinstance(old, SpanColumn):
-        return PatchedColumn(old, new, np.array(where, np.bool_))
+        return PatchedColumn(old, new, mask)
     if isinstance(old, PatchedColumn):
-        mask = np.array(where, np.bool_)
-        return PatchedColumn(old.base, _replaced(old.patch, new, where), old.mask | mask)
-    return _replaced(old, new, where)
+        patches = dict(zip(np.flatnonzero(old.mask).tolist(), old.patch, strict=True))
+        patches |= zip(np.flatnonzero(mask).tolist(), new, strict=True)
+        return PatchedColumn(old.base, [patches[row] for row in sorted(patches)], old.mask | mask)
+    return _replaced(old, new, mask)
 
 
-def _replaced(old: Column, new: Column, where: Sequence[bool]) -> NewColumn:
+def _replaced(old: Column, new: Column, mask: Mask) -> NewColumn:
     values = list(old)
-    for index in compress(range(len(values)), where):
-        values[index] = new[index]
+    for index, value in zip(np.flatnonzero(mask).tolist(), new, strict=True):
+        values[index] = value
     return values
 
 

@@ -459,15 +459,24 @@ class ByTopic(Generic[T]):
         has_failed: whether it has for any topic.
     """
 
-    __slots__ = ("_answers", "function", "has_failed")
+    __slots__ = ("_answers", "_latest", "function", "has_failed")
 
     def __init__(self, function: Callable[[str | None], T]) -> None:
         self.function = function
         self.has_failed = False
         self._answers: dict[str | None, T | RecordError] = {}
+        self._latest: tuple[Sequence[str | None], list[T | RecordError]] = (), []
 
     def of(self, topics: Sequence[str | None]) -> list[T | RecordError]:
         """Results of the function by topic, or its failures."""
+        # Several stages ask for the same topics. They are compared with a copy, as stages change them in place.
+        latest, results = self._latest
+        if latest != topics:
+            results = self._results(topics)
+            self._latest = list(topics), results
+        return results
+
+    def _results(self, topics: Sequence[str | None]) -> list[T | RecordError]:
         answers = self._answers
         try:
             return [answers[topic] for topic in topics]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 from turnout.base.deferred import np
@@ -35,20 +36,10 @@ class TopicNameMatches(Predicate):
     )
 
     pattern: str = ""
-    _by_topic: ByTopic[bool] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_by_topic", ByTopic(self._matches))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.pattern,)
 
     def test(self, batch: Batch, errors: Errors) -> Mask:
         """Test each distinct topic once."""
-        return _of_topics(batch, self._by_topic, errors)
-
-    def _matches(self, topic: str | None) -> bool:
-        return topic is not None and JavaRegex.of(self.pattern).matches(topic)
+        return _of_topics(batch, _by_pattern(self.pattern), errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +92,23 @@ class SubjectMatches(Predicate):
     )
 
     subject: str = ""
-    _by_topic: ByTopic[bool] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_by_topic", ByTopic(self._matches))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.subject,)
 
     def test(self, batch: Batch, errors: Errors) -> Mask:
         """Test each distinct topic once."""
-        return _of_topics(batch, self._by_topic, errors)
+        return _of_topics(batch, _by_filter(self.subject), errors)
 
-    def _matches(self, topic: str | None) -> bool:
-        return topic is not None and matches(self.subject, topic)
+
+@lru_cache(maxsize=64)
+def _by_pattern(pattern: str) -> ByTopic[bool]:
+    """Return which topics match a pattern; predicates of several stages often have the same."""
+    regex = JavaRegex.of(pattern)
+    return ByTopic(lambda topic: topic is not None and regex.matches(topic))
+
+
+@lru_cache(maxsize=64)
+def _by_filter(subject: str) -> ByTopic[bool]:
+    """Return which topics match a filter of subjects."""
+    return ByTopic(lambda topic: topic is not None and matches(subject, topic))
 
 
 def _of_topics(batch: Batch, by_topic: ByTopic[bool], errors: Errors) -> Mask:

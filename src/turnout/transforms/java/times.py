@@ -32,11 +32,6 @@ _UNIX = date(1970, 1, 1).toordinal()
 _MODERN = 1583
 """From this year on Java's calendar is Python's."""
 
-_MODERN_DAY = date(_MODERN, 1, 1).toordinal() - _UNIX
-_EPOCH = datetime(1970, 1, 1)
-_ISO_DATE = (Letters("y", 4), "-", Letters("M", 2), "-", Letters("d", 2))
-_ISO_TIME = (Letters("H", 2), ":", Letters("m", 2), ":", Letters("s", 2))
-
 _BLANK = (" ", "\t")
 _BLANKS = re.compile(r"[ \t]*")
 _Fields = dict[str, int]
@@ -64,65 +59,47 @@ def time_parser(pattern: str, now: datetime | None = None) -> Callable[[str], in
     """
     tokens = parse_java_time(pattern)
     slow = _TimeParser(tokens, now or datetime.now(UTC)).parse
-    quick = _quick_parser(tokens, slow) or slow
-    return _of_iso(tokens, quick) or quick
+    return _quick_parser(tokens, slow) or slow
 
 
-def _of_iso(tokens: tuple[Token, ...], otherwise: Callable[[str], int | None]) -> Callable[[str], int | None] | None:
-    """Return the same for the pattern of ISO 8601 with one character between date and time; None if it is another one.
+def time_template(pattern: str) -> bytes | None:
+    r"""Return what `turnout.loops.times.read_times` reads a pattern by; None if that cannot read its times.
 
-    Python's own parser reads texts that are exactly as long and as strict as the pattern, from 1583 on.
+    >>> time_template("yyyy-MM-dd'T'HHX")
+    b'\x01\x01\x01\x01-\x02\x02-\x03\x03T\x04\x04Z'
     """
-    between, tail = tokens[5:6], list(tokens[11:])
-    if tokens[:5] != _ISO_DATE or tokens[6:11] != _ISO_TIME or not isinstance(between[0], str) or len(between[0]) != 1:
-        return None
-    has_millis = tail[:2] == [".", Letters("S", 3)]
-    size = 23 if has_millis else 19
-    zone = tail[2:] if has_millis else tail
-    if len(zone) > 1 or not all(part == "Z" or (isinstance(part, Letters) and part.letter == "X") for part in zone):
-        return None
-    length, end, sign = size + len(zone), "Z" if zone else "", between[0]
-
-    def quick(text: str) -> int | None:
-        if (
-            len(text) == length
-            and text[4] == "-" == text[7]
-            and text[10] == sign
-            and text[13] == ":" == text[16]
-            and (size == 19 or text[19] == ".")
-            and text.endswith(end)
-        ):
-            try:
-                since = datetime.fromisoformat(text[:size]) - _EPOCH
-            except (ValueError, TypeError):
-                return otherwise(text)
-            if since.days >= _MODERN_DAY:
-                return since.days * MILLISECONDS_PER_DAY + since.seconds * 1000 + since.microseconds // 1000
-        return otherwise(text)
-
-    return quick
+    parts = _strict_parts(parse_java_time(pattern)) or []
+    template = b"".join(bytes([_ORDER.index(name) + 1]) * len(name) if name else text.encode() for name, text in parts)
+    texts = "".join(text for _, text in parts)
+    return template if template and texts.isascii() and texts.isprintable() and not set(texts) & set('"\\') else None
 
 
-def _quick_parser(tokens: tuple[Token, ...], slow: Callable[[str], int | None]) -> Callable[[str], int | None] | None:
-    """Return the same, with one regular expression for texts as strict as the pattern; None if it has other letters."""
-    parts: list[str] = []
-    names: list[str] = []
+def _strict_parts(tokens: tuple[Token, ...]) -> list[tuple[str, str]] | None:
+    """Return the numbers, by their letters, and texts of a pattern of numbers of fixed lengths; None for others."""
+    parts: list[tuple[str, str]] = []
     for token in tokens:
         if isinstance(token, str):
             # Behind a number a digit or an exponent would be read as a part of it.
             if token[0].isdigit() or token[0] == "E":
                 return None
-            parts.append(re.escape(token))
+            parts.append(("", token))
         elif token.letter * token.count in _QUICK:
-            names.append(token.letter * token.count)
-            parts.append(_QUICK[names[-1]])
+            parts.append((token.letter * token.count, ""))
         elif token.letter == "X" and token.count <= 3:
-            parts.append("Z")
+            parts.append(("", "Z"))
         else:
             return None
-    if len(set(names)) < len(names) or not {"yyyy", "MM", "dd"}.issubset(names):
+    names = [name for name, _ in parts if name]
+    return None if len(set(names)) < len(names) or not {"yyyy", "MM", "dd"}.issubset(names) else parts
+
+
+def _quick_parser(tokens: tuple[Token, ...], slow: Callable[[str], int | None]) -> Callable[[str], int | None] | None:
+    """Return the same, with one regular expression for texts as strict as the pattern; None if it has other letters."""
+    parts = _strict_parts(tokens)
+    if parts is None:
         return None
-    fullmatch = re.compile("".join(parts), re.ASCII).fullmatch
+    names = [name for name, _ in parts if name]
+    fullmatch = re.compile("".join([_QUICK.get(name) or re.escape(text) for name, text in parts]), re.ASCII).fullmatch
     order = [names.index(name) if name in names else len(names) for name in _ORDER]
 
     def quick(text: str) -> int | None:

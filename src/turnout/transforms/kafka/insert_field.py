@@ -10,6 +10,7 @@ from turnout.base.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Int32, Moment, Schema, Shape
 from turnout.records.schema import TIMESTAMP
+from turnout.records.spans import numbers_of
 from turnout.records.types import Column, NewColumns
 from turnout.transforms.base import REPLACE_NULL, ByFields, Errors, Run, Side, Step, Transform, mistake, unchanged
 from turnout.transforms.fields import (
@@ -166,7 +167,7 @@ class InsertField(Transform):
             for insertion, field in zip(self.insertions, added, strict=True):
                 values = self._values(insertion, block, batch, errors)
                 if insertion.source == "timestamp":
-                    values = _moments(values)
+                    values = numbers_of(values, Moment)
                 elif insertion.source == "topic":
                     # A null partition or timestamp is never stored, and so passes even where it is required.
                     store(field, values, errors)
@@ -211,12 +212,6 @@ def _of_rows(column: Sequence[int | None] | NDArray[np.int64], block: Block, bat
 
 def _schemaless(insertion: Insertion, values: Column) -> Column:
     """Return values for schemaless objects: partitions carry their width, times are plain numbers."""
-    return list(map(Int32, values)) if insertion.source == "partition" else values
-
-
-def _moments(values: Column) -> list[Moment | None]:
-    different = set(values)
-    if 2 * len(different) > len(values) and None not in different:
-        return list(map(Moment, values))
-    moments = {value: None if value is None else Moment(value) for value in different}
-    return list(map(moments.__getitem__, values))
+    if insertion.source == "partition":
+        return list(map(Int32, values))
+    return numbers_of(values, int) if insertion.source == "timestamp" else values

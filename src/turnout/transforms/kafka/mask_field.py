@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import ClassVar, Self
 
+from turnout.base.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Batch, BigInt, Block, Float32, Int8, Int16, Int32, Moment, Schema, Shape
+from turnout.records.block import choosing, rows_of
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP, class_of
 from turnout.records.spans import replaced
 from turnout.records.types import Column, DynamicValue, NewColumns, Value
@@ -19,6 +21,7 @@ from turnout.transforms.fields import (
     Nesting,
     Tree,
     convert,
+    is_plain,
     nested_fields,
     nested_step,
     parse_fields,
@@ -119,14 +122,19 @@ class MaskField(Transform):
 
         def run(block: Block, where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
             columns: NewColumns = {}
-            wrong: Errors = {}
+            rows = _Rows(block, where, errors)
             for field in schema.fields:
-                column = read(block, field, defaults=defaults)
-                if field.name in names:
-                    column = mask.of_typed(column, field.schema, wrong)
-                store(field, column, wrong, checked=block.checked)
-                columns[field.name] = _merged(column, block, field.name, where)
-            errors.update({index: error for index, error in wrong.items() if where is None or where[index]})
+                column, stored = read(block, field, defaults=defaults), block.columns.get(field.name)
+                is_masked = field.name in names
+                if column is stored and not is_masked and block.checked and is_plain(field.schema):
+                    columns[field.name] = column
+                    continue
+                wrong: Errors = {}
+                new = rows.chosen(column)
+                if is_masked:
+                    new = mask.of_typed(new, field.schema, wrong)
+                store(field, new, wrong, checked=block.checked)
+                columns[field.name] = rows.merged(new, column if stored is None else stored, wrong)
             return block.with_columns(schema, columns, checked=block.checked or where is None)
 
         return run
@@ -135,23 +143,38 @@ class MaskField(Transform):
 def _of_maps(names: Sequence[str], mask: FieldMask) -> Run:
     def run(block: Block, where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
         columns: NewColumns = dict(block.columns)
-        wrong: Errors = {}
+        rows = _Rows(block, where, errors)
         for name in names:
             column = columns.get(name)
+            wrong: Errors = {}
             if column is None:
                 columns[name] = [None] * len(block)
             else:
-                columns[name] = _merged(mask.of_any(column, wrong), block, name, where)
-        errors.update({index: error for index, error in wrong.items() if where is None or where[index]})
+                columns[name] = rows.merged(mask.of_any(rows.chosen(column), wrong), column, wrong)
         return block.with_columns(None, columns)
 
     return run
 
 
-def _merged(column: Column, block: Block, name: Hashable, where: Sequence[bool] | None) -> Column:
-    """Return the new column in the rows that the transform applies to, and the old one in the others."""
-    old = block.columns.get(name)
-    return column if where is None or old is None or old is column else replaced(old, column, where)
+class _Rows:
+    """Rows of a block that a transform applies to.
+
+    Args:
+        block: the block.
+        where: True for the rows; None for all.
+        errors: those of the step, by index in the block.
+    """
+
+    def __init__(self, block: Block, where: Sequence[bool] | None, errors: Errors) -> None:
+        self._mask = None if where is None else np.array(where, np.bool_)
+        self._indices = rows_of(len(block)) if self._mask is None else np.flatnonzero(self._mask)
+        self.chosen = choosing(self._indices, len(block)) if self._mask is not None else lambda column: column
+        self._errors = errors
+
+    def merged(self, new: Column, old: Column, wrong: Errors) -> Column:
+        """Return new values in these rows and the old ones in the others, and note errors by index in the rows."""
+        self._errors.update((int(self._indices[index]), error) for index, error in wrong.items())
+        return new if self._mask is None else replaced(old, new, self._mask)
 
 
 @dataclass(frozen=True, slots=True)

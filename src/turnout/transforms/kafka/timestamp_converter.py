@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 from turnout.base.clocks import MILLISECONDS_PER_DAY
+from turnout.base.deferred import np
 from turnout.errors import RecordError
+from turnout.loops import times as loops
 from turnout.records import Batch, Block, Field, Moment, Schema, Shape
+from turnout.records.block import choosing
 from turnout.records.schema import DATE, TIME, TIMESTAMP, class_of
-from turnout.records.types import Convert, DynamicValue, Value
+from turnout.records.spans import SCHEMALESS, NumberColumn, SpanColumn, replaced
+from turnout.records.types import Column, Convert, DynamicValue, Octets, Value
 from turnout.transforms.base import (
     REPLACE_NULL,
     ByFields,
@@ -41,7 +45,7 @@ from turnout.transforms.fields import (
     store,
 )
 from turnout.transforms.java.calendar import JavaTimeError, parse_java_time, wrapped
-from turnout.transforms.java.times import time_parser, time_printer
+from turnout.transforms.java.times import time_parser, time_printer, time_template
 from turnout.transforms.java.values import trim
 from turnout.transforms.options import STRING, Option, Options, one_of
 
@@ -86,10 +90,13 @@ class Conversion:
     precision: str
     _parse: Callable[[str], int | None] | None = field(init=False, default=None)
     _write: Callable[[int], Value] = field(init=False)
+    _template: Octets | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if trim(self.pattern):
             self._parse = time_parser(self.pattern)
+            if template := time_template(self.pattern):
+                self._template = np.frombuffer(template, np.uint8)
         self._write = self._writer()
 
     def of(self, source: str) -> Convert:
@@ -106,6 +113,33 @@ class Conversion:
         if type(value) is str:
             return self._write(self._of_text(value))
         raise RecordError(f"TimestampConverter does not support {type(value).__name__} objects as timestamps")
+
+    def of_column(self, column: Column, memo: Memo, errors: Errors) -> Column:
+        """Return a converted column; texts of JSON become numbers without becoming texts.
+
+        Args:
+            column: values of which null stays null.
+            memo: the conversion of one value.
+            errors: by index.
+        """
+        kind = {"Timestamp": Moment, "unix": int}.get(self.target)
+        milliseconds = self.target != "unix" or self.precision == "milliseconds"
+        is_text = type(column) is SpanColumn and column.kind.form in (SCHEMALESS, "string")
+        if not is_text or kind is None or self._template is None or not milliseconds:
+            return convert(column, memo, errors)
+        data, bounds = cast("SpanColumn", column).data_bounds()
+        times, undecided = np.zeros(len(column), np.int64), np.zeros(len(column), np.uint8)
+        numbers = NumberColumn(times, kind)
+        if not loops.read_times(data, *bounds, self._template, times, undecided):
+            return numbers
+        others = np.flatnonzero(undecided)
+        wrong: Errors = {}
+        converted = convert(choosing(others, len(column))(column), memo, wrong)
+        errors.update((int(others[index]), error) for index, error in wrong.items())
+        if None not in converted:
+            times[others] = converted
+            return numbers
+        return replaced(list(numbers), converted, undecided.astype(np.bool_))
 
     def _reader(self, source: str) -> Callable[[DynamicValue], int]:
         if source == "string":
@@ -286,7 +320,7 @@ class TimestampConverter(Transform):
             if shape.kind == "null":
                 return Step(unchanged)
             require_object(shape, _PURPOSE)
-            return _field_of_map(self.path[0], self._memo())
+            return _field_of_map(self.path[0], conversion, self._memo())
         if shape.kind != "null" or shape.schema.type != "struct":
             require_object(shape, _PURPOSE)
         return self._field_of_struct(shape, shape.schema, conversion)
@@ -307,7 +341,7 @@ class TimestampConverter(Transform):
         def run(block: Block, _where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
             columns = copied(block, errors, defaults=defaults, without=(name,))
             if old is not None and memo is not None:
-                column = convert(read(block, Field(name, old), defaults=defaults), memo, errors)
+                column = conversion.of_column(read(block, Field(name, old), defaults=defaults), memo, errors)
                 columns[name] = column
                 store(Field(name, self._target(old)), column, errors)
             return block.with_columns(changed, {field.name: columns[field.name] for field in fields})
@@ -333,11 +367,12 @@ def _memo_of_any(target: str, pattern: str, precision: str) -> Memo:
     return Memo(Conversion(target, pattern, precision).of_any)
 
 
-def _field_of_map(name: str, memo: Memo) -> Step:
+def _field_of_map(name: str, conversion: Conversion, memo: Memo) -> Step:
     def run(block: Block, _where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
         columns = dict(block.columns)
         # A field that is absent is added as null.
-        columns[name] = convert(columns[name], memo, errors) if name in columns else [None] * len(block)
+        column = columns.get(name)
+        columns[name] = [None] * len(block) if column is None else conversion.of_column(column, memo, errors)
         return block.with_columns(None, columns)
 
     return Step(run)
