@@ -23,7 +23,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 MOST_LINES = 780
 """Maximum number of lines of a module."""
-MOST = {"modules": 532, "code_lines": 102_680, "any": 450}
+MOST = {"modules": 532, "code_lines": 102_900, "any": 450}
 """Limits of the whole package."""
 
 
@@ -56,6 +56,8 @@ FORMS = (
     Forms("read Avro", "codecs.avro.reading:reader_of", "loops.avro:find_fields"),
     Forms("read Protobuf", "codecs.protobuf.reading:MessageReader", "loops.protobuf:find_fields"),
     Forms("read typed JSON", "codecs.json_reading:Reader", "loops.json:scan_fields"),
+    Forms("read times", "transforms.java.times:time_parser", "loops.times:read_times"),
+    Forms("write times", "records.text:iso_of", "loops.times:write_numbers"),
     # Spark compiles its expressions: decision 14.
     Forms(
         "map subjects of DataFrames",

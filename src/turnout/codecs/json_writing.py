@@ -19,7 +19,7 @@ from turnout.loops import json as loops
 from turnout.loops import times
 from turnout.records import BigInt, Block, Int8, Int16, Int32, Moment, Schema, Struct
 from turnout.records.block import choosing
-from turnout.records.spans import Layout, MixedObjects, NumberColumn, PatchedColumn, SpanColumn, Spans, Texts
+from turnout.records.spans import Layout, Layouts, MixedObjects, NumberColumn, PatchedColumn, SpanColumn, Spans, Texts
 from turnout.records.text import text_of
 from turnout.records.types import Codes, Column, ConvertColumn, DynamicValue, Mask, Octets, Offsets, Value
 
@@ -88,17 +88,16 @@ def _object_texts(block: Block, forms: Mapping[Hashable, Form], errors: dict[int
     if spans is None:
         spans = _no_spans(len(block))
     plan = _plan_of(spans.names or (), tuple([(name, *step) for name, step in steps.items()]))
-    return _written(spans, None, [plan], computed, errors)
+    return _written(spans, None, plan, computed, errors)
 
 
 def _mixed_texts(objects: MixedObjects, form: Form, errors: dict[int, RecordError]) -> list[bytes | None]:
-    occurs = np.zeros(len(objects.layouts), np.bool_)
+    layouts = objects.layouts
+    occurs = np.zeros(len(layouts.items), np.bool_)
     occurs[objects.layout_ids] = True
-    used = np.zeros((len(objects.added), len(objects.layouts)), np.bool_)
-    pairs = [layout.kept.get(_plan_of) or _plan_of_layout(layout) for layout in objects.layouts]
-    used[
-        list(chain.from_iterable(own for _, own in pairs)), np.repeat(range(len(pairs)), [len(own) for _, own in pairs])
-    ] = 1
+    used = np.zeros((len(objects.added), len(occurs)), np.bool_)
+    plan, columns, owners = layouts.kept.get(_mixed_texts) or _plan_of_layouts(layouts)
+    used[columns, owners] = True
     used &= occurs
     computed: list[_Computed] = []
     for column, own in zip(objects.added, used, strict=True):
@@ -106,7 +105,17 @@ def _mixed_texts(objects: MixedObjects, form: Form, errors: dict[int, RecordErro
         if mask is not None:
             column = choosing(np.flatnonzero(mask), len(mask))(column)
         computed.append((column, form, mask))
-    return _written(objects.spans, objects.layout_ids, [plan for plan, _ in pairs], computed, errors)
+    return _written(objects.spans, objects.layout_ids, plan, computed, errors)
+
+
+def _plan_of_layouts(layouts: Layouts) -> tuple[_Plan, list[int], Offsets]:
+    """Return the plan of layouts, and their added columns, each with its layout; they are kept with the layouts."""
+    pairs = [layout.kept.get(_plan_of) or _plan_of_layout(layout) for layout in layouts.items]
+    columns = list(chain.from_iterable(own for _, own in pairs))
+    owners = np.repeat(np.arange(len(pairs)), [len(own) for _, own in pairs])
+    plan: tuple[_Plan, list[int], Offsets]
+    plan = layouts.kept[_mixed_texts] = _Plan.joined([plan for plan, _ in pairs]), columns, owners
+    return plan
 
 
 def _plan_of_layout(layout: Layout) -> tuple[_Plan, list[int]]:
@@ -133,12 +142,14 @@ class _Plan(NamedTuple):
         steps: the steps of each layout.
         numbers: the same with the index of each layout's first.
         prefixes: their prefixes.
+        longest: number of bytes of the prefixes of one layout, at most.
         is_whole: the objects are their texts.
     """
 
     steps: Sequence[Offsets]
     numbers: Offsets
     prefixes: Octets
+    longest: int
     is_whole: bool = False
 
     @classmethod
@@ -148,7 +159,8 @@ class _Plan(NamedTuple):
         numbers = np.zeros((len(steps), loops.STEP_SIZE), np.int64)
         for number, (step, offset) in enumerate(zip(steps, offsets, strict=False)):
             numbers[number] = *step, offset
-        return cls._with([numbers], numbers, np.frombuffer(b"".join(prefixes), np.uint8), is_whole)
+        joined = np.frombuffer(b"".join(prefixes), np.uint8)
+        return cls._with([numbers], numbers, joined, len(joined), is_whole)
 
     @classmethod
     def joined(cls, plans: Sequence[_Plan]) -> _Plan:
@@ -159,13 +171,15 @@ class _Plan(NamedTuple):
         sizes = [len(plan.prefixes) for plan in plans]
         joined = np.concatenate(steps)
         joined[:, -1] += np.repeat(np.add.accumulate([0, *sizes[:-1]]), list(map(len, steps)))
-        return cls._with(steps, joined, np.concatenate([plan.prefixes for plan in plans]))
+        return cls._with(steps, joined, np.concatenate([plan.prefixes for plan in plans]), max(sizes))
 
     @classmethod
-    def _with(cls, steps: Sequence[Offsets], joined: Offsets, prefixes: Octets, is_whole: bool = False) -> _Plan:
+    def _with(
+        cls, steps: Sequence[Offsets], joined: Offsets, prefixes: Octets, longest: int, is_whole: bool = False
+    ) -> _Plan:
         starts = np.add.accumulate([len(steps) + 1, *map(np.size, steps)])
         numbers = np.concatenate([starts, joined.reshape(-1), [0, 0, 0, len(prefixes)]])
-        return cls(steps, numbers, prefixes, is_whole)
+        return cls(steps, numbers, prefixes, longest, is_whole)
 
 
 _Step: TypeAlias = tuple[str, int, int]
@@ -245,19 +259,17 @@ def _numbers(column: NumberColumn, form: Form) -> tuple[bytes, Offsets, Offsets]
 def _written(
     spans: Spans,
     layout_ids: Codes | None,
-    plans: Sequence[_Plan],
+    plan: _Plan,
     computed: Sequence[_Computed],
     errors: dict[int, RecordError],
 ) -> list[bytes | None]:
     """Write each object by the plan of its layout."""
     source, records = spans.source, spans.records
-    if len(plans) == 1 and plans[0].is_whole:
+    if plan.is_whole:
         return [source.texts[record] for record in records.tolist()]
     count = len(records)
-    plan = _Plan.joined(plans)
     values, value_spans = _encoded(computed, count, errors)
-    longest = max([len(plan.prefixes) for plan in plans])
-    size = _size_of(spans) + (longest + 2) * count + len(values)
+    size = _size_of(spans) + (plan.longest + 2) * count + len(values)
     out_offsets = np.empty(count + 1, np.int64)
     while True:
         out = np.empty(size, np.uint8)

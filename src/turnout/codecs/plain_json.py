@@ -26,8 +26,8 @@ from turnout.codecs.kind import CodecKind, flag
 from turnout.loops import json as loops
 from turnout.records import Block, Positions, Schema
 from turnout.records.block import rows_of
-from turnout.records.spans import SCHEMALESS, Layout, MixedObjects, SpanColumn, SpanKind, Spans, Texts
-from turnout.records.types import Column, Columns, Offsets
+from turnout.records.spans import SCHEMALESS, Layout, Layouts, MixedObjects, SpanColumn, SpanKind, Spans, Texts
+from turnout.records.types import Codes, Column, Columns, Offsets
 
 SMALL: Final = 512
 """Of fewer objects of one shape a block costs more than it saves (measured)."""
@@ -123,6 +123,7 @@ class _Shapes:
         self.buffers = self._tables, self._name_bytes, self.counters
         self._layouts: dict[int, Layout] = {}
         self._names: dict[int, str] = {}
+        self._together = np.zeros(0, np.int64), np.zeros(0, np.int32), Layouts(())
 
     @property
     def is_full(self) -> bool:
@@ -148,6 +149,20 @@ class _Shapes:
             layout = self._layouts[shape] = Layout(tuple(names), {name: slot for slot, name in enumerate(names)})
         return layout
 
+    def layouts(self, shapes: Offsets) -> tuple[Codes, Layouts]:
+        """Return the layouts of shapes and perhaps of others, and by shape which is its."""
+        known, table, layouts = self._together
+        if shapes[-1] >= len(table) or (table[shapes] < 0).any():
+            known = np.union1d(known, shapes)
+            if len(known) > 2 * len(shapes):
+                # Where new shapes keep coming, what is derived from all would be derived again and again.
+                known = shapes
+            table = np.full(int(known[-1]) + 1, -1, np.int32)
+            table[known] = np.arange(len(known))
+            layouts = Layouts([self.layout(shape) for shape in known.tolist()])
+            self._together = known, table, layouts
+        return table, layouts
+
     def _name(self, number: int) -> str:
         name = self._names.get(number)
         if name is None:
@@ -164,23 +179,21 @@ def _blocks(rows: Positions, scanned: _Scanned) -> list[Block]:
         if left:
             return []
         return [_of_shape(rows, Spans(source, rows_of(len(rows)), shapes.layout(int(ids[0])).names))]
-    order = np.argsort(ids, kind="stable")
-    order = order[np.searchsorted(ids[order], 0) :]
-    found, starts, counts = np.unique(ids[order], return_index=True, return_counts=True)
-    blocks = []
-    is_rare = counts < SMALL
+    counts = np.bincount(np.maximum(ids, 0))
+    counts[0] = 0
+    found = np.flatnonzero(counts)
+    is_rare = counts[found] < SMALL
     if np.count_nonzero(is_rare) == 1:
         is_rare[:] = False
-    for number in np.flatnonzero(~is_rare).tolist():
-        own = order[starts[number] : starts[number] + counts[number]]
-        names = shapes.layout(int(found[number])).names
-        blocks.append(_of_shape(rows[own], Spans(source, own, names)))
-    rare = found[is_rare].tolist()
-    if rare:
-        own = np.sort(order[np.repeat(is_rare, counts)])
-        layouts = [shapes.layout(shape) for shape in rare]
-        layout_ids = np.searchsorted(found[is_rare], ids[own]).astype(np.int32)
-        blocks.append(Block.mixed(rows[own], MixedObjects(Spans(source, own), layouts, layout_ids, ANY_VALUE)))
+    blocks = []
+    for shape in found[~is_rare].tolist():
+        own = np.flatnonzero(ids == shape)
+        blocks.append(_of_shape(rows[own], Spans(source, own, shapes.layout(shape).names)))
+    if is_rare.any():
+        table, layouts = shapes.layouts(found[is_rare])
+        counts[found[~is_rare]] = 0
+        own = np.flatnonzero(counts[np.maximum(ids, 0)])
+        blocks.append(Block.mixed(rows[own], MixedObjects(Spans(source, own), layouts, table[ids[own]], ANY_VALUE)))
     return blocks
 
 

@@ -340,6 +340,10 @@ def _replaced(old: Column, new: Column, mask: Mask) -> NewColumn:
     return values
 
 
+_MANY_LAYOUTS: Final = 1024
+"""Number of layouts, beside one for each object, from which on those that do not occur are left out."""
+
+
 class Layout:
     """The fields of an object in their order, and where the value of each is.
 
@@ -363,14 +367,61 @@ class Layout:
             layout = self.kept[key] = Layout(self.names, change(self.sources))
         return layout
 
-    def found(self, names: tuple[str, ...]) -> tuple[tuple[int | None, ...], list[int]]:
-        """Return where fields are (0 in the text, an added column's source, or None), and their numbers in the text."""
-        found: tuple[tuple[int | None, ...], list[int]] | None = self.kept.get(names)
-        if found is None:
-            sources = [self.sources.get(name) for name in names]
-            key = tuple(0 if source is not None and source > 0 else source for source in sources)
-            found = self.kept[names] = key, [max(source or 0, 0) for source in sources]
-        return found
+
+class _Locations(NamedTuple):
+    """Locations of some fields in the objects of each layout.
+
+    Attributes:
+        keys: the combinations that there are: for each field 0 if it is in the text, an added column's source, or None.
+        combinations: the index of each layout's.
+        slots: the number of each field in the text, for each layout.
+    """
+
+    keys: Sequence[tuple[int | None, ...]]
+    combinations: Offsets
+    slots: Offsets
+
+
+class Layouts:
+    """Layouts that come together, mostly from batch to batch.
+
+    Attributes:
+        items: each layout.
+        kept: what was derived from all of them, so that many layouts take no time in the next batch.
+    """
+
+    __slots__ = ("items", "kept")
+
+    def __init__(self, items: Sequence[Layout]) -> None:
+        self.items = items
+        self.kept: dict[object, Any] = {}
+
+    def changed(self, key: object, change: Callable[[Mapping[str, int]], Mapping[str, int]]) -> Layouts:
+        """Return these layouts changed, see `Layout.changed`."""
+        changed: Layouts | None = self.kept.get(key)
+        if changed is None:
+            changed = self.kept[key] = Layouts([layout.changed(key, change) for layout in self.items])
+        return changed
+
+    def joined(self, others: Layouts) -> Layouts:
+        """Return these layouts and others behind them."""
+        joined: Layouts | None = self.kept.get(others)
+        if joined is None:
+            joined = self.kept[others] = Layouts([*self.items, *others.items])
+        return joined
+
+    def locations(self, names: tuple[str, ...]) -> _Locations:
+        """Return where fields are."""
+        locations: _Locations | None = self.kept.get(names)
+        if locations is None:
+            sources = [[layout.sources.get(name) for name in names] for layout in self.items]
+            keys: dict[tuple[int | None, ...], int] = {}
+            combinations = [
+                keys.setdefault(tuple([source and min(source, 0) for source in own]), len(keys)) for own in sources
+            ]
+            slots = np.array([[max(source or 0, 0) for source in own] for own in sources], np.int64)
+            locations = self.kept[names] = _Locations(list(keys), np.array(combinations), slots)
+        return locations
 
 
 class MixedObjects:
@@ -378,7 +429,7 @@ class MixedObjects:
 
     Attributes:
         spans: the texts of the objects.
-        layouts: layouts, of which some may not occur.
+        layouts: layouts, of which many may not occur.
         layout_ids: for each object the index of its layout.
         value_kind: what the values in the texts are.
         added: columns with a value for each object, which counts where the object's layout names the column.
@@ -390,7 +441,7 @@ class MixedObjects:
     def __init__(
         self,
         spans: Spans,
-        layouts: Sequence[Layout],
+        layouts: Layouts,
         layout_ids: Codes,
         value_kind: SpanKind,
         added: Sequence[Column] = (),
@@ -419,7 +470,7 @@ class MixedObjects:
         order = np.argsort(self.layout_ids, kind="stable")
         ids, starts = np.unique(self.layout_ids[order], return_index=True)
         for number, indices in zip(ids.tolist(), np.split(order.astype(np.int64), starts[1:]), strict=True):
-            layout = self.layouts[number]
+            layout = self.layouts.items[number]
             spans = Spans(self.spans.source, self.spans.records[indices], layout.names)
             columns: list[Column] = [
                 SpanColumn(spans, source, self.value_kind)
@@ -432,20 +483,14 @@ class MixedObjects:
     def fields(self, names: Sequence[str], indices: Offsets | None) -> list[tuple[Offsets, dict[str, Column]]]:
         """Return these fields of the objects at *indices*, by the objects that have the same of them."""
         names = tuple(names)
-        groups: dict[tuple[int | None, ...], int] = {}
-        group_ids, slots = [], []
-        for layout in self.layouts:
-            key, own_slots = layout.found(names)
-            group_ids.append(groups.setdefault(key, len(groups)))
-            slots.append(own_slots)
-        of_layouts = np.array(slots, np.int64)
-        if len(groups) == 1:
+        keys, combinations, slots = self.layouts.locations(names)
+        if len(keys) == 1:
             everywhere = np.arange(len(self.layout_ids)) if indices is None else indices
-            parts = [(next(iter(groups)), everywhere)]
+            parts = [(keys[0], everywhere)]
         else:
-            of_objects = np.array(group_ids)[self.layout_ids if indices is None else self.layout_ids[indices]]
+            of_objects = combinations[self.layout_ids if indices is None else self.layout_ids[indices]]
             parts = []
-            for key, number in groups.items():
+            for number, key in enumerate(keys):
                 own = np.flatnonzero(of_objects == number)
                 if len(own):
                     parts.append((key, own if indices is None else indices[own]))
@@ -456,7 +501,7 @@ class MixedObjects:
             columns: dict[str, Column] = {}
             for number, (name, source) in enumerate(zip(names, key, strict=True)):
                 if source == 0:
-                    columns[name] = SpanColumn(spans, of_layouts[self.layout_ids[own], number], self.value_kind)
+                    columns[name] = SpanColumn(spans, slots[self.layout_ids[own], number], self.value_kind)
                 elif source is not None:
                     added = self.added[-1 - source]
                     columns[name] = added if is_all else [added[index] for index in own.tolist()]
@@ -475,19 +520,17 @@ class MixedObjects:
         self, key: object, change: Callable[[Mapping[str, int]], Mapping[str, int]], indices: Offsets | None
     ) -> MixedObjects:
         """Return the objects with the layouts of those at *indices* changed; see `Layout.changed`."""
-        if indices is None:
-            layouts = [layout.changed(key, change) for layout in self.layouts]
-            return MixedObjects(self.spans, layouts, self.layout_ids, self.value_kind, self.added)
-        table = np.full(len(self.layouts), -1, np.int32)
-        layouts = list(self.layouts)
-        own = self.layout_ids[indices]
-        table[own] = 0
-        for number in np.flatnonzero(table == 0).tolist():
-            table[number] = len(layouts)
-            layouts.append(self.layouts[number].changed(key, change))
-        ids = self.layout_ids.copy()
-        ids[indices] = table[own]
-        return MixedObjects(self.spans, layouts, ids, self.value_kind, self.added)
+        layouts, ids = self.layouts, self.layout_ids
+        if indices is not None and len(layouts.items) > len(ids) + _MANY_LAYOUTS:
+            # Each change of a part doubles the layouts.
+            used, own = np.unique(ids, return_inverse=True)
+            layouts, ids = Layouts([layouts.items[number] for number in used.tolist()]), own.astype(np.int32)
+        changed = layouts.changed(key, change)
+        if indices is not None:
+            moved = np.zeros(len(ids), np.int32)
+            moved[indices] = len(layouts.items)
+            ids, changed = (ids + moved).astype(np.int32), layouts.joined(changed)
+        return MixedObjects(self.spans, changed, ids, self.value_kind, self.added)
 
     def with_field(self, name: str, column: Column, indices: Offsets | None) -> MixedObjects:
         """Return the objects with a field replaced, or added at the end, in those at *indices*; None for all.
