@@ -270,13 +270,17 @@ class NumberColumn(EncodedColumn):
         return len(self.numbers)
 
 
+_FEW_NUMBERS: Final = 16
+"""Of so few numbers a list is made in less time."""
+
+
 def numbers_of(values: Column, kind: type[int]) -> Column:
     """Return integers as a column of a type; null stays null.
 
     >>> numbers_of([1, 2], int), numbers_of([True, None], int)
     ([1, 2], [1, None])
     """
-    if None not in values:
+    if len(values) > _FEW_NUMBERS and None not in values:
         with suppress(OverflowError):
             return NumberColumn(np.array(values, np.int64), kind)
     return [None if value is None else kind(value) for value in values]

@@ -10,10 +10,10 @@ from typing import ClassVar, Self
 from turnout.base.deferred import np
 from turnout.errors import RecordError
 from turnout.records import Batch, BigInt, Block, Float32, Int8, Int16, Int32, Moment, Schema, Shape
-from turnout.records.block import choosing, rows_of
+from turnout.records.block import choosing
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP, class_of
 from turnout.records.spans import replaced
-from turnout.records.types import Column, DynamicValue, NewColumns, Value
+from turnout.records.types import Column, ConvertColumn, DynamicValue, Mask, NewColumns, Value
 from turnout.transforms.base import REPLACE_NULL, ByFields, ContentPath, Errors, NamedField, Run, Side, Step, Transform
 from turnout.transforms.fields import (
     FIELD_SYNTAX,
@@ -166,15 +166,21 @@ class _Rows:
     """
 
     def __init__(self, block: Block, where: Sequence[bool] | None, errors: Errors) -> None:
-        self._mask = None if where is None else np.array(where, np.bool_)
-        self._indices = rows_of(len(block)) if self._mask is None else np.flatnonzero(self._mask)
-        self.chosen = choosing(self._indices, len(block)) if self._mask is not None else lambda column: column
         self._errors = errors
+        self._mask: Mask | None = None
+        self.chosen: ConvertColumn = lambda column: column
+        if where is not None:
+            self._mask = np.array(where, np.bool_)
+            self._indices = np.flatnonzero(self._mask)
+            self.chosen = choosing(self._indices, len(block))
 
     def merged(self, new: Column, old: Column, wrong: Errors) -> Column:
         """Return new values in these rows and the old ones in the others, and note errors by index in the rows."""
+        if self._mask is None:
+            self._errors.update(wrong)
+            return new
         self._errors.update((int(self._indices[index]), error) for index, error in wrong.items())
-        return new if self._mask is None else replaced(old, new, self._mask)
+        return replaced(old, new, self._mask)
 
 
 @dataclass(frozen=True, slots=True)

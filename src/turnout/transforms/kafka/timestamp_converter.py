@@ -15,7 +15,7 @@ from turnout.records import Batch, Block, Field, Moment, Schema, Shape
 from turnout.records.block import choosing
 from turnout.records.schema import DATE, TIME, TIMESTAMP, class_of
 from turnout.records.spans import SCHEMALESS, NumberColumn, SpanColumn, replaced
-from turnout.records.types import Column, Convert, DynamicValue, Octets, Value
+from turnout.records.types import Column, Convert, DynamicValue, Value
 from turnout.transforms.base import (
     REPLACE_NULL,
     ByFields,
@@ -90,13 +90,12 @@ class Conversion:
     precision: str
     _parse: Callable[[str], int | None] | None = field(init=False, default=None)
     _write: Callable[[int], Value] = field(init=False)
-    _template: Octets | None = field(init=False, default=None)
+    _template: bytes | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if trim(self.pattern):
             self._parse = time_parser(self.pattern)
-            if template := time_template(self.pattern):
-                self._template = np.frombuffer(template, np.uint8)
+            self._template = time_template(self.pattern)
         self._write = self._writer()
 
     def of(self, source: str) -> Convert:
@@ -125,12 +124,12 @@ class Conversion:
         kind = {"Timestamp": Moment, "unix": int}.get(self.target)
         milliseconds = self.target != "unix" or self.precision == "milliseconds"
         is_text = type(column) is SpanColumn and column.kind.form in (SCHEMALESS, "string")
-        if not is_text or kind is None or self._template is None or not milliseconds:
+        if not is_text or kind is None or not self._template or not milliseconds:
             return convert(column, memo, errors)
         data, bounds = cast("SpanColumn", column).data_bounds()
         times, undecided = np.zeros(len(column), np.int64), np.zeros(len(column), np.uint8)
         numbers = NumberColumn(times, kind)
-        if not loops.read_times(data, *bounds, self._template, times, undecided):
+        if not loops.read_times(data, *bounds, np.frombuffer(self._template, np.uint8), times, undecided):
             return numbers
         others = np.flatnonzero(undecided)
         wrong: Errors = {}
