@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from turnout.loops.compiled import ByteBuffer, Bytes, Int32Buffer, Int32s, Int64Buffer, Int64s, compiled
-from turnout.loops.texts import _copy, _digits_end, _is_name, _plain_end, are_equal, hash_of_text
+from turnout.loops.texts import _code_of, _copy, _digits_end, _is_name, _plain_end, are_equal, hash_of_text
 
 MAX_FIELDS: Final = 1024
 """Number of fields of an object that is decided."""
@@ -294,16 +294,7 @@ def _string_end(data: Bytes, at: int) -> int:
             continue
         byte = data[at + 1]
         if byte == 117:
-            code = 0
-            for index in range(at + 2, at + 6):
-                digit = data[index]
-                if 48 <= digit <= 57:
-                    code = code * 16 + digit - 48
-                elif 65 <= digit <= 70 or 97 <= digit <= 102:
-                    code = code * 16 + (digit & 7) + 9
-                else:
-                    return -1
-            if 0xD800 <= code <= 0xDFFF:
+            if _code_of(data, at + 2) < 0:
                 return -1
             at += 6
         elif (

@@ -20,6 +20,7 @@ from turnout.loops.compiled import (
 from turnout.loops.json import _nested_end, _space_end, _word_end
 from turnout.loops.texts import (
     _HIGH_BITS,
+    _code_of,
     _digits_end,
     _is_text,
     _plain_end,
@@ -372,18 +373,10 @@ def _unescaped(data: ByteBuffer, at: int) -> tuple[int, int]:
             at += 1
             byte = data[at]
             if byte == _LETTER_U:
-                code = 0
-                for index in range(at + 1, at + 5):
-                    digit = data[index]
-                    if 48 <= digit <= 57:
-                        code = code * 16 + digit - 48
-                    elif 65 <= digit <= 70 or 97 <= digit <= 102:
-                        code = code * 16 + (digit & 7) + 9
-                    else:
-                        return end, -1
-                at += 4
-                if 0xD800 <= code <= 0xDFFF:
+                code = _code_of(data, at + 1)
+                if code < 0:
                     return end, -1
+                at += 4
                 if code >= 0x800:
                     data[end] = 0xE0 | (code >> 12)
                     data[end + 1] = 0x80 | ((code >> 6) & 63)

@@ -257,6 +257,18 @@ def _digit_of(byte: int) -> int:
 
 
 @compiled
+def _code_of(data: Bytes, at: int) -> int:
+    """Return the character of four hexadecimal digits; -1 if they are none, and for surrogates, which come in pairs."""
+    code = 0
+    for index in range(at, at + 4):
+        digit = _digit_of(data[index])
+        if digit > 15:
+            return -1
+        code = code * 16 + digit
+    return -1 if 0xD800 <= code <= 0xDFFF else code
+
+
+@compiled
 def _octets(data: Bytes, at: int, end: int, output: ByteBuffer, first: int) -> bool:
     """Write the four bytes of an address of IPv4; return False for other texts."""
     for index in range(first, first + 4):
