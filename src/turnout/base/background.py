@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from turnout.errors import RunError, TurnoutError, message_of
 
@@ -266,9 +266,9 @@ class Tasks:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
-    def start(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+    def start(self, work: Coroutine[object, object, _T]) -> asyncio.Task[_T]:
         """Start a task."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)

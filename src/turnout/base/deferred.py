@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 __all__ = ["DeferredClasses", "DeferredModule", "names_at_first_use", "np", "pc", "regex"]
 
@@ -76,16 +76,17 @@ def names_at_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str]
     A name that needs Spark raises `turnout.errors.MissingExtraError` where Spark is not installed.
     """
 
-    def get(name: str) -> Any:
+    def get(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            return getattr(import_module(homes[name]), name)
+            value: object = getattr(import_module(homes[name]), name)
         except ModuleNotFoundError as missing:
             if (missing.name or "").partition(".")[0] != "pyspark":
                 raise
             from turnout.errors import MissingExtraError
 
             raise MissingExtraError("spark", "pyspark") from missing
+        return value
 
     return get

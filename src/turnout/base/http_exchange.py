@@ -17,10 +17,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from turnout.base.background import run_once
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_Address: TypeAlias = tuple[int, int, int, str, tuple[object, ...]]
+"""Address of a host as the system's resolver gives it."""
 
 
 def is_loopback(host: str) -> bool:
@@ -254,7 +260,7 @@ class _LimitedReader(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: WriteableBuffer) -> int:
         self._sock.settimeout(self._deadline.left())
         count = self._sock.recv_into(buffer)
         self._left -= count
@@ -284,9 +290,9 @@ def _connected(host: str, port: int, deadline: _Deadline) -> socket.socket:
     raise failure or ConnectionError(f"{host} has no address")
 
 
-def _addresses(host: str, port: int, deadline: _Deadline) -> list[Any]:
+def _addresses(host: str, port: int, deadline: _Deadline) -> list[_Address]:
     """Look a host up on a thread: the system's resolver knows no limit of time."""
-    found: list[list[Any]] = []
+    found: list[list[_Address]] = []
     problems: list[Exception] = []
 
     def look_up() -> None:

@@ -16,7 +16,7 @@ class RepeatedKeyError(ValueError):
     """Raised for an object of JSON with a key that occurs twice, of which a reader would keep one value silently."""
 
 
-def unique_object(pairs: list[tuple[str, Any]]) -> JsonObject:
+def unique_object(pairs: list[tuple[str, object]]) -> JsonObject:
     """Return an object of JSON; the ``object_pairs_hook`` of a decoder.
 
     Raises:

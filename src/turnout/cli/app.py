@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -28,6 +28,9 @@ from turnout.cli.exits import (
     tell,
 )
 from turnout.errors import TurnoutError, chain_of, message_of
+
+if TYPE_CHECKING:
+    from typer._click import Command, Context
 
 
 class CommandEntry(NamedTuple):
@@ -126,7 +129,7 @@ def build_app() -> typer.Typer:
     return app
 
 
-def all_commands() -> dict[str, Any]:
+def all_commands() -> dict[str, Command]:
     """Import every command's module; return the commands by name, groups with their own."""
     return {name: loaded_command(name, entry) for name, entry in COMMANDS.items()}
 
@@ -199,7 +202,7 @@ def _interrupted(ended: SystemExit) -> bool:
 class _CommandGroup(TyperGroup):
     """The commands of `COMMANDS`; `commands` has placeholders until one is chosen."""
 
-    def __init__(self, **attributes: Any) -> None:
+    def __init__(self, **attributes: object) -> None:
         placeholders = {
             name: TyperCommand(name=name, help=entry.help, rich_help_panel=entry.group)
             for name, entry in COMMANDS.items()
@@ -210,7 +213,7 @@ class _CommandGroup(TyperGroup):
         """Return the names by group."""
         return sorted(COMMANDS, key=lambda name: GROUPS.index(COMMANDS[name].group))
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         """Choose a command by the first argument, and import its module."""
         if args and args[0] in COMMANDS:
             self.commands[args[0]] = loaded_command(args[0], COMMANDS[args[0]])
@@ -230,7 +233,7 @@ def _with_present_names(args: list[str], renamed: Mapping[str, str]) -> Iterator
         yield arg if present is None else f"{present}{equals}{value}"
 
 
-def loaded_command(name: str, entry: CommandEntry) -> Any:
+def loaded_command(name: str, entry: CommandEntry) -> Command:
     """Import the module of a command, and return the command."""
     module, _, attribute = entry.target.rpartition(".")
     command = getattr(importlib.import_module(f"turnout.cli.{module}"), attribute)

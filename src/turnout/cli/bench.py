@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from types import ModuleType
+from typing import Annotated
 
 import typer
 
@@ -58,7 +59,7 @@ def bench(
         raise typer.Exit(FAILED)
 
 
-def _imported(name: str) -> Any:
+def _imported(name: str) -> ModuleType:
     try:
         return importlib.import_module(f"benchmarks.{name}")
     except ModuleNotFoundError as missing:
@@ -81,7 +82,7 @@ class _Run:
     """Benchmarks to run one after the other."""
 
     names: list[str]
-    options: Any
+    options: object
     as_json: bool
     save: bool
     budget: int | None

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -25,6 +25,7 @@ from turnout.secrets import masked_url
 if TYPE_CHECKING:
     from turnout.engine import Messages
     from turnout.errors import Mistake
+    from turnout.records import Batch
     from turnout.routes import Route
     from turnout.routes.endpoints import Sink, Source
     from turnout.runtime.endpoints import EndpointProbe
@@ -197,7 +198,7 @@ class _Probing:
     def __init__(self, route: Route, records: int) -> None:
         self.route = route
         self.records = records
-        self.batches: list[Any] = []
+        self.batches: list[Batch] = []
         self.index: Index | None = None
         self.subscriptions: list[Subscription] = []
         self.doubts: list[str] = []

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
@@ -366,7 +367,7 @@ _WRONG = (400, 401, 403, 404, 405, 412, 413, 422)
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Refusal of redirects, which would take the token to another server."""
 
-    def redirect_request(self, *_: Any, **__: Any) -> None:
+    def redirect_request(self, *_: object, **__: object) -> None:
         """Return no request: the redirect itself is the answer."""
 
 
@@ -468,7 +469,7 @@ class ServerClient:
             headers["Authorization"] = f"Bearer {self.token}"
         return headers, data
 
-    def _opened_stream(self, path: str) -> Any:
+    def _opened_stream(self, path: str) -> HTTPResponse:
         """Open a stream of events, which lasts as long as the server does."""
         headers, _ = self._request("GET", None)
         request = urllib.request.Request(self.url + path, None, headers)  # noqa: S310 - http(s), see `of`
@@ -477,13 +478,14 @@ class ServerClient:
             _NoRedirect, urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self.tls)
         )
         try:
-            return opener.open(request)
+            answer: HTTPResponse = opener.open(request)
         except urllib.error.HTTPError as refused:
             with refused:
                 raise self._refusal(refused.code, refused.reason, refused.read(1 << 16)) from None
         except OSError as failure:
             reason = getattr(failure, "reason", failure)
             raise ConnectionLostError(f"{self.url} cannot be reached: {reason}") from None
+        return answer
 
     def _refusal(self, status: int, reason: str, text: bytes) -> TurnoutError:
         """Return the error of an answer, with the sentence that the server gives."""

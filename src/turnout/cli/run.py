@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 from rich.console import Console, RenderableType
@@ -24,7 +24,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from turnout.base.background import Background
-from turnout.base.terminal import json_text, plural
+from turnout.base.terminal import json_text
 from turnout.cli.exits import FAILED, INTERRUPTED, stop_on_signals, tell
 from turnout.cli.options import (
     AsJson,
@@ -275,18 +275,6 @@ def working(label: str, *, quiet: bool = False) -> Iterator[Details]:
 
     with Live(console=screen, transient=True, get_renderable=renderable):
         yield details.append
-
-
-def tasks_done(spark: Any) -> str:
-    """Return the number of finished tasks of the stages that Spark executes; "" if none runs, or it cannot be asked."""
-    # Spark Connect has no context, and a JVM that ends is the failure of the work itself.
-    with suppress(Exception):
-        tracker = spark.sparkContext.statusTracker()
-        infos = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
-        if infos:
-            done, count = sum(info.numCompletedTasks for info in infos), sum(info.numTasks for info in infos)
-            return f"{done:,} of {plural(count, 'task')}"
-    return ""
 
 
 def visible_counts(counts: Counts) -> list[tuple[str, int]]:

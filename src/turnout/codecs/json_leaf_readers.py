@@ -52,7 +52,7 @@ Schemaless: Final = _schemaless_type()
 
 
 def read_schemaless(text: bytes) -> Value:
-    """Any JSON as a schemaless value; an integer beyond 64 bits is a `BigInt`, a number beyond a double an infinity.
+    """Return JSON as a schemaless value; an integer beyond 64 bits is a `BigInt`, a number beyond a double an infinity.
 
     Raises:
         ValueError: it is no JSON.

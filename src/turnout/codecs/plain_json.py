@@ -207,7 +207,7 @@ def _columns(members: Column) -> Columns:
 
 
 ANY_VALUE: Final = SpanKind(SCHEMALESS, True, reader_of(list[Schemaless], schemaless_decoder, read_schemaless))
-"""Any values."""
+"""Values of any kind."""
 
 
 JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"

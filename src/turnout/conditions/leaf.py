@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import Field, dataclass, field, replace
 from enum import StrEnum
 from itertools import starmap
 from sys import intern
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
 
 from turnout.base.multivalued import (
     ANY_KEY,
@@ -316,7 +316,7 @@ class Leaf:
     __slots__ = ()
 
     if TYPE_CHECKING:
-        __dataclass_fields__: ClassVar[dict[str, Any]]
+        __dataclass_fields__: ClassVar[dict[str, Field[object]]]
 
         @property
         def key(self) -> str:

@@ -13,7 +13,8 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from types import ModuleType
+from typing import Final, Protocol
 
 from turnout.errors import ConditionError, MissingExtraError
 
@@ -84,22 +85,32 @@ def expression_problem(pattern: str) -> str | None:
     )
 
 
-def _max_bytes(compiled: Any) -> int:
-    return MAX_WORK // max(1, int(compiled.programsize))
+class _Compiled(Protocol):
+    """Compiled expression of the engine, as far as it is used."""
+
+    programsize: int
+
+    def search(self, text: bytes) -> object | None:
+        """Return the first match in a text."""
+
+
+def _max_bytes(compiled: _Compiled) -> int:
+    return MAX_WORK // max(1, compiled.programsize)
 
 
 @lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> Any:
+def _compiled(pattern: str) -> _Compiled:
     if len(pattern) > MAX_REGEX:
         raise ConditionError(f"a regular expression of {len(pattern)} characters, at most {MAX_REGEX} are taken")
     re2 = _engine()
     try:
-        return re2.compile(pattern.encode(), _options(re2, _MAX_MEMORY))
+        compiled: _Compiled = re2.compile(pattern.encode(), _options(re2, _MAX_MEMORY))
     except (re2.error, UnicodeEncodeError) as failure:
         raise ConditionError(f"not a regular expression: {_reason(failure)}", text=pattern) from failure
+    return compiled
 
 
-def _engine() -> Any:
+def _engine() -> ModuleType:
     try:
         import re2
     except ModuleNotFoundError as missing:
@@ -107,7 +118,7 @@ def _engine() -> Any:
     return re2
 
 
-def _options(re2: Any, memory: int) -> Any:
+def _options(re2: ModuleType, memory: int) -> object:
     options = re2.Options()
     options.max_mem = memory
     options.never_capture = True

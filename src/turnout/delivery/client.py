@@ -264,7 +264,7 @@ class Client:
 
 
 def _address(family: int, host: str, port: int) -> AddrInfoType:
-    where: tuple[Any, ...] = (host, port, 0, 0) if family == socket.AF_INET6 else (host, port)
+    where = (host, port, 0, 0) if family == socket.AF_INET6 else (host, port)
     return family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", where
 
 

@@ -325,7 +325,7 @@ class Proxy:
             login = basic_authentication(unquote(parts.username), unquote(parts.password or ""))
         return cls(parts.hostname, parts.port or (443 if is_encrypted else 80), is_encrypted, login)
 
-    async def tunnel(self, host: str, port: int, context: ssl.SSLContext | None) -> Any:
+    async def tunnel(self, host: str, port: int, context: ssl.SSLContext | None) -> asyncio.Transport:
         """Return the transport of a tunnel to a host, without TLS to the host itself; its protocol is to be set.
 
         Args:

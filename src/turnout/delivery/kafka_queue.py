@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar, cast
 
 from turnout.delivery.queue import (
     OF_LETTERS,
@@ -41,6 +41,9 @@ from turnout.routes.endpoints import KafkaSink
 from turnout.routes.webhooks import WebhooksPart
 from turnout.runtime.fence import leased_seconds
 from turnout.runtime.kafka.source import partitions_of
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 
 class _Record(NamedTuple):
@@ -133,7 +136,7 @@ class KafkaDelivery:
         message: of the client.
     """
 
-    def __init__(self, queue: KafkaQueue, record: GroupRecord, message: Any, *, is_repeated: bool) -> None:
+    def __init__(self, queue: KafkaQueue, record: GroupRecord, message: Message, *, is_repeated: bool) -> None:
         self.data: bytes = message.value() or b""
         self.subject = f"{queue.webhooks.subject}.{_text(message.key())}"
         self.sequence = record.offset << _PARTITION_BITS | record.partition

@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pkgutil import resolve_name
 
 from turnout.delivery.client import Client
 from turnout.delivery.consent import Consents
@@ -17,7 +18,7 @@ from turnout.delivery.queue import DeadDelivery, DeliveryQueue
 from turnout.delivery.settings import Lanes
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.routes import Route
-from turnout.routes.endpoints.formats import format_of, import_part
+from turnout.routes.endpoints.formats import format_of
 from turnout.routes.webhooks import WebhooksPart
 from turnout.runtime.preflight import make_webhook_streams
 from turnout.subscriptions import open_store
@@ -52,7 +53,7 @@ async def opened_queue(route: Route) -> AsyncIterator[DeliveryQueue]:
     await asyncio.to_thread(make_webhook_streams, route)
     opens = format_of(sink).deliveries
     assert opens is not None, "the reader of routes has checked it"
-    opened: AbstractAsyncContextManager[DeliveryQueue] = import_part(opens)(sink, webhooks)
+    opened: AbstractAsyncContextManager[DeliveryQueue] = resolve_name(opens)(sink, webhooks)
     async with opened as queue:
         yield queue
 

@@ -112,7 +112,7 @@ def messages(limit: int | None = None, *, records: Iterable[JsonObject] | None =
 SEED = 20130101
 _DESKS = 500
 
-Flight = dict[str, Any]
+Flight = JsonObject
 
 
 _HAND_WRITTEN: Final[tuple[tuple[str, str, Condition], ...]] = (

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from fastavro import parse_schema, schemaless_writer
 
@@ -26,6 +26,7 @@ from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin, count_records
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
+from turnout.records.types import Fields
 from turnout.routes import Route
 from turnout.subscriptions import open_store
 
@@ -51,7 +52,7 @@ SCHEMA: Final = json.dumps(
 _PARSED: Final = parse_schema(json.loads(SCHEMA))
 
 
-def encode(flight: Mapping[str, Any], schema_id: int) -> bytes:
+def encode(flight: Fields, schema_id: int) -> bytes:
     """Return a flight in Confluent's wire format: a zero byte, the schema's id, and an Avro datum.
 
     >>> encode({"year": 2013}, 7)[:8].hex(" ")

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from turnout.base.files import bundled
+from turnout.base.untrusted import JsonObject
 from turnout.demo.flights import NUMBERS, TEXTS, FlightMessage, check_stop, messages
 from turnout.demo.year import Demo, DemoResult, Ledger, read_ledger
 from turnout.nats.wire import Connection
@@ -90,7 +91,7 @@ class LakeDemo(Demo):
         wrong = [f"{one}: {count}, but {other}: {rows}" for one, count, other, rows in pairs if count != rows]
         return replace(found, disagreements=(*found.disagreements, *wrong))
 
-    def ask(self, question: str) -> list[dict[str, Any]]:
+    def ask(self, question: str) -> list[JsonObject]:
         """Return the rows of an answer to SQL; the tables are named flights and matches."""
         return answer(question, {name: self._path(name) for name in _TABLES})
 
@@ -100,7 +101,7 @@ class LakeDemo(Demo):
 
 def _rows(published: Iterable[FlightMessage]) -> Iterator[Fields]:
     """Yield the rows of flights; for truncated JSON the last one again, with a truncated time."""
-    row: dict[str, Any] = {}
+    row: JsonObject = {}
     for message in published:
         try:
             flight = json.loads(message.payload)

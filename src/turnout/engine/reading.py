@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Final, Self, TypeAlias, cast
+from typing import Final, Self, SupportsIndex, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from turnout.records import Batch, Failure, Headers, Positions
 from turnout.records.block import rows_of
 from turnout.records.headers import as_type
 from turnout.records.listed import ListedRecords, as_batch
-from turnout.records.types import ArrowArray, ArrowBatch, NewColumn
+from turnout.records.types import ArrowArray, ArrowBatch, DynamicValue, NewColumn
 from turnout.routes.endpoints import Source
 
 AT_ONCE: Final = 5_000
@@ -219,7 +219,7 @@ class TypedValues(Sequence["bytes | None"]):
     def __len__(self) -> int:
         return len(self._column)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: SupportsIndex | slice) -> DynamicValue:
         # A block of its own for each: few are asked for.
         blocks, errors = TypedValues(self._column.slice(index, 1), self._name, self._codec).blocks()
         for block in () if errors else blocks:

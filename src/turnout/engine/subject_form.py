@@ -234,7 +234,7 @@ class _Narrowing:
             return self._step(states, None)
         if isinstance(element, Token):
             return self._behind_token(states)
-        # Any run of characters, whatever the pattern.
+        # A run of characters, whatever the pattern.
         return frozenset(range(min(states), len(self._glob) + 1)) if states else states
 
     def _choices(self, states: _States, whole: bool) -> list[tuple[str | None, _States]]:

@@ -19,9 +19,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from turnout.base.deferred import np
+from turnout.base.untrusted import JsonObject
 from turnout.errors import MissingExtraError, RecordError
 from turnout.records import Batch, Block, Moment, Schema, Struct
 from turnout.records.text import iso_of
+from turnout.records.types import Column, DynamicValue, Entries, Fields, Value
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,7 +78,7 @@ class Inputs:
     __slots__ = ("longest_list", "longest_text", "size", "values")
 
     def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
+        self.values: JsonObject = {}
         self.size = 0
         self.longest_text = 0
         self.longest_list = 0
@@ -97,7 +99,7 @@ class Inputs:
         """
         self.values[variable] = self._plain(value, schema, MAX_DEPTH, required)
 
-    def _plain(self, value: Any, schema: Schema | None, depth: int, required: Wanted = ALL) -> Any:
+    def _plain(self, value: object, schema: Schema | None, depth: int, required: Wanted = ALL) -> object:
         self.size += _NODE
         kind = type(value)
         if kind is str:
@@ -124,7 +126,7 @@ class Inputs:
             return bytearray(value)
         return _double(value) if isinstance(value, Decimal | float) else self._text(str(value))
 
-    def _object(self, value: dict[Any, Any], schema: Schema | None, depth: int, required: Wanted) -> dict[Any, Any]:
+    def _object(self, value: Entries, schema: Schema | None, depth: int, required: Wanted) -> Entries:
         if required is not ALL:
             fields = {name: inside for name, inside in required.items() if name in value}
             return {
@@ -187,7 +189,7 @@ class BatchReader:
             for root, side in (("key", batch.key), ("value", batch.value))
             if root in by_root
         }
-        address: dict[str, Sequence[Any] | NDArray[np.int64] | None] = {
+        address: dict[str, Column | NDArray[np.int64] | None] = {
             "topic": batch.topics,
             "partition": batch.partitions,
             "offset": batch.offsets,
@@ -219,10 +221,10 @@ class BatchReader:
 
 def _whole_values(
     side: Sequence[Block], paths: set[tuple[str, ...]], chosen: NDArray[np.int64] | None
-) -> tuple[dict[int, Schema | None], dict[int, Any]]:
+) -> tuple[dict[int, Schema | None], dict[int, Value]]:
     """Return the schema and the value of each chosen row, of objects only the fields that are named."""
     schemas: dict[int, Schema | None] = {}
-    values: dict[int, Any] = {}
+    values: dict[int, Value] = {}
     for block in side:
         if chosen is not None and len(chosen) < len(block):
             block = block.take(np.flatnonzero(np.isin(block.rows, chosen)))
@@ -395,7 +397,7 @@ class TableRows:
         size: the greatest size of a row, as `Inputs` counts it.
     """
 
-    rows: Mapping[object, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    rows: Mapping[object, Fields] = field(default_factory=dict, repr=False)
     size: int = 0
 
 
@@ -414,7 +416,7 @@ def looking_up(tables: Mapping[str, TableRows]) -> Iterator[None]:
         _tables.reset(token)
 
 
-def _look_up(table: str, key: object) -> Mapping[str, Any]:
+def _look_up(table: str, key: object) -> Fields:
     """Return a row; an empty one where there is none, so that ``has(lookup(…).field)`` is false."""
     found = _tables.get().get(table)
     if found is None:
@@ -473,7 +475,7 @@ class Expression:
         if "" in {table for table, _ in self.references.lookups}:
             raise ExpressionError('expected the table\'s name as a text, as in lookup("airlines", value.carrier).name')
 
-    def evaluate(self, inputs: Inputs) -> Any:
+    def evaluate(self, inputs: Inputs) -> DynamicValue:
         """Return the value for a record, as turnout holds it: `Moment` for a time, objects with sorted names.
 
         Raises:
@@ -500,7 +502,7 @@ class Expression:
         return _as_plain(value)
 
 
-def _as_plain(value: Any) -> Any:
+def _as_plain(value: DynamicValue) -> DynamicValue:
     kind = type(value)
     if kind is str or kind is int or kind is float or kind is bool or value is None:
         return value

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Self, TypeAlias, TypeVar
 
 from turnout.base.clocks import EPOCH, milliseconds_now
 from turnout.base.files import FileChanges
@@ -19,8 +19,13 @@ from turnout.kafka.clients import NOT_FOUND, ErrorWatch, admin_of, code_of, cons
 from turnout.kafka.options import KafkaOptions
 
 if TYPE_CHECKING:
+    from types import EllipsisType
+
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 TopicPartition: TypeAlias = tuple[str, int]
 """A topic and a number of one of its partitions."""
@@ -353,7 +358,7 @@ class KafkaAdmin:
                 time.sleep(_PAUSE_SECONDS)
         return found
 
-    def _answers(self, request: Callable[[], Mapping[Any, Future[Any]]]) -> Mapping[Any, Future[Any]]:
+    def _answers(self, request: Callable[[], Mapping[_K, Future[_V]]]) -> Mapping[_K, Future[_V]]:
         with self._errors("the cluster cannot be queried"):
             return request()
 
@@ -369,7 +374,7 @@ class KafkaAdmin:
                 self._connected.poll(0)
                 raise
 
-    def _answer(self, what: str, future: Future[Any], *, missing: object = ...) -> Any:
+    def _answer(self, what: str, future: Future[_V], *, missing: _V | EllipsisType = ...) -> _V:
         """Wait for an answer; *missing*, if given, is returned for an unknown resource."""
         from confluent_kafka import KafkaException
 
@@ -387,7 +392,7 @@ class KafkaAdmin:
         return answer
 
 
-def _has_no_leader(future: Future[Any], options: KafkaOptions) -> bool:
+def _has_no_leader(future: Future[object], options: KafkaOptions) -> bool:
     """Return whether a partition's leader is being chosen or has moved: asking again helps."""
     from confluent_kafka import KafkaException
 
@@ -398,7 +403,7 @@ def _has_no_leader(future: Future[Any], options: KafkaOptions) -> bool:
     return isinstance(failure, KafkaException) and failure.args[0].name() in _LEADERLESS
 
 
-def _id_text(topic_id: Any) -> str | None:
+def _id_text(topic_id: object) -> str | None:
     """Return a topic's id as text; brokers before KIP-516 give one of zeros."""
     if topic_id is None:
         return None

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from turnout.base.files import FileChanges
 from turnout.base.varint import varint
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer
     from confluent_kafka.admin import AdminClient
 
+
+_Client = TypeVar("_Client")
 
 GROUP: Final = "turnout"
 """Consumer group that clients name: librdkafka requires one, and nothing is committed to it."""
@@ -200,7 +203,7 @@ def admin_of(options: KafkaOptions, watch: ErrorWatch) -> AdminClient:
     return admin
 
 
-def _library() -> Any:
+def _library() -> ModuleType:
     try:
         import confluent_kafka
     except ImportError as missing:
@@ -209,8 +212,12 @@ def _library() -> Any:
 
 
 def _client(
-    kind: Any, options: KafkaOptions, watch: ErrorWatch, defaults: Mapping[str, object], own: Mapping[str, object] = {}
-) -> Any:
+    kind: Callable[..., _Client],
+    options: KafkaOptions,
+    watch: ErrorWatch,
+    defaults: Mapping[str, object],
+    own: Mapping[str, object] = {},
+) -> _Client:
     properties: dict[str, object] = {
         name: value for name, value in options.properties.items() if not name.startswith("turnout.")
     }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 
@@ -30,7 +30,7 @@ from turnout.records.listed import ListedRecords
 from turnout.records.types import ArrowBatch
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from confluent_kafka import KafkaError, Message
 
 _CALL_SECONDS: Final = 0.05
 """Longest wait for records: the owner hears nothing meanwhile."""
@@ -166,7 +166,7 @@ class PartitionFollower(ABC):
                 self.has_ended = True
         return records
 
-    def _passes(self, error: Any) -> bool:
+    def _passes(self, error: KafkaError) -> bool:
         """Return True for an error that may end by itself; False if the topics have changed."""
         if error.retriable() or error.name() in PASSING:
             return True
@@ -211,5 +211,5 @@ class PartitionFollower(ABC):
         """Return the records in the engine's columns, or as lists."""
         return record_batch(None, 0, records)
 
-    def _errors(self) -> Any:
+    def _errors(self) -> AbstractContextManager[None]:
         return kafka_errors(_WHAT, self._client, self._watch)

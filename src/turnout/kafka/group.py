@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from turnout.base.files import FileChanges
 from turnout.errors import StreamError, TurnoutError
@@ -305,7 +306,7 @@ class GroupReader:
     def _what(self) -> str:
         return f"the topic {self._topic!r} cannot be read"
 
-    def _errors(self) -> Any:
+    def _errors(self) -> AbstractContextManager[None]:
         return kafka_errors(self._what, self._options, self._watch)
 
 
@@ -405,7 +406,7 @@ class OffsetReader:
     def _what(self) -> str:
         return f"records of the topic {self._topic!r} cannot be read again"
 
-    def _errors(self) -> Any:
+    def _errors(self) -> AbstractContextManager[None]:
         return kafka_errors(self._what, self._options, self._watch)
 
     def _raise_silence(self) -> None:

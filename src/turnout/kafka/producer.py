@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from turnout.base.files import FileChanges
 from turnout.base.histogram import Histogram
+from turnout.base.untrusted import JsonObject
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin, TopicRules
 from turnout.kafka.clients import INVALID_RECORD, NOT_FOUND, ErrorWatch, code_of, kafka_errors, producer_of, raise_error
@@ -143,7 +144,7 @@ class _Message(NamedTuple):
     """Pending message, with the callback for its refusal."""
 
     topic: str
-    arguments: dict[str, Any]
+    arguments: JsonObject
     row: int
     refuse: Refuse
     batch: _Batch

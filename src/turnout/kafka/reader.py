@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Self, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -262,7 +262,7 @@ class RangeReader:
     def _what(self) -> str:
         return f"partition {self._span.partition} of the topic {self._span.topic!r} cannot be read"
 
-    def _errors(self) -> Any:
+    def _errors(self) -> AbstractContextManager[None]:
         return kafka_errors(self._what, self._options, self._watch)
 
     def _raise_silence(self) -> None:
@@ -466,7 +466,7 @@ def partition_bounds(consumer: Consumer, topic: str, partition: int, options: Ka
     position, deadline = TopicPartition(topic, partition), time.monotonic() + options.timeout
     while True:
         try:
-            ends: Any = consumer.get_watermark_offsets(position, timeout=options.timeout, cached=False)
+            ends = consumer.get_watermark_offsets(position, timeout=options.timeout, cached=False)
         except KafkaException as failure:
             if failure.args[0].name() not in _UNKNOWN_YET or time.monotonic() > deadline:
                 raise
@@ -642,5 +642,5 @@ class TopicTable:
     def _what(self) -> str:
         return f"the topic {self._topic!r} cannot be read"
 
-    def _errors(self) -> Any:
+    def _errors(self) -> AbstractContextManager[None]:
         return kafka_errors(self._what, self._options, self._watch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
-from typing import Any, Final
+from typing import Final
 
 from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.base.untrusted import JsonObject
@@ -125,7 +125,7 @@ class Schema:
         """Return the same type without attributes of its own; inner schemas are unchanged."""
         return Schema(self.type, fields=self.fields, keys=self.keys, values=self.values)
 
-    def with_(self, **changes: Any) -> Schema:
+    def with_(self, **changes: DynamicValue) -> Schema:
         """Return the same schema with some attributes changed."""
         return replace(self, **changes)
 
@@ -303,7 +303,7 @@ class Struct:
     """
 
     schema: Schema
-    fields: dict[str, Any]
+    fields: JsonObject
 
 
 _CLASSES: Final = frozenset(

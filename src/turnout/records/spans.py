@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from turnout.base.deferred import np
-from turnout.records.types import Codes, Column, Mask, NewColumn, Octets, Offsets
+from turnout.records.types import Codes, Column, DynamicValue, Mask, NewColumn, Octets, Offsets
 
 Bounds: TypeAlias = "tuple[Offsets, Offsets]"
 """Begin and end of each value of a column in its content."""
@@ -67,10 +67,10 @@ class EncodedColumn(Sequence[object]):
     def __len__(self) -> int:
         return len(self.bounds[0])
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | slice) -> DynamicValue:
         return self.values[index]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return iter(self.values)
 
     def __contains__(self, value: object) -> bool:

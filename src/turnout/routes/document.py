@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -204,7 +204,7 @@ class RouteDocument(Part):
     source: AnySource
     key: JsonObject = Field(default_factory=lambda: {"format": "raw"})
     value: JsonObject = Field(default_factory=lambda: {"format": "raw"})
-    transforms: list[Any] | JsonObject | str | None = None
+    transforms: list[object] | JsonObject | str | None = None
     tables: dict[str, Annotated[LookupPart, Field(discriminator="format")]] = Field(default_factory=dict)
     mappings: JsonObject | str | None = None
     cluster: str | None = None
@@ -220,7 +220,7 @@ class RouteDocument(Part):
     health: HealthPart = Field(default_factory=HealthPart)
     checkpoint: str | None = None
     spark: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    tests: Any = Field(None, description="the route's tests, read by turnout.history; a run passes over them")
+    tests: object = Field(None, description="the route's tests, read by turnout.history; a run passes over them")
 
     @model_validator(mode="after")
     def _parts_fit(self) -> RouteDocument:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from turnout.base.files import check_file
 from turnout.base.options import camel_case
@@ -103,7 +103,7 @@ def transforms_of(value: object, folder: FilePath) -> list[Document] | Connector
     raise ConfigError([Mistake("", f"found {value!r}, expected a list, a block or the name of a connector's file")])
 
 
-def mappings_of(value: Any, folder: FilePath) -> Any:
+def mappings_of(value: object, folder: FilePath) -> object:
     """Return the ``mappings`` of a route: given in place, or read from a nats-server configuration file.
 
     A file is named as a text, or as ``{file: nats-server.conf, account: ORDERS}`` for the mappings of one account.

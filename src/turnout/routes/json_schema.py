@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -15,6 +15,7 @@ from turnout.base.options import REQUIRED, any_case, attribute_texts
 from turnout.base.untrusted import JsonObject
 from turnout.codecs.kind import CodecKind, camel_name
 from turnout.codecs.registry import NULLABLE, format_names, kinds
+from turnout.records.types import DynamicValue
 from turnout.routes.document import RouteDocument
 from turnout.routes.endpoints import FORMATS, kind_of
 from turnout.routes.endpoints.base import FORMAT_BLOCK
@@ -41,7 +42,7 @@ def model_schema(model: type[BaseModel]) -> JsonSchema:
     return schema
 
 
-def _plain(schema: Any) -> Any:
+def _plain(schema: DynamicValue) -> DynamicValue:
     """Return a schema without titles that repeat names and without null defaults."""
     if isinstance(schema, list):
         return [_plain(item) for item in schema]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, WithJsonSchema
 
@@ -122,7 +122,7 @@ class CallerLimits:
         yield from self._codecs((), document, folder)
         yield from self._codecs(("webhooks",), document.get("webhooks"), folder)
         sinks = document.get("sinks")
-        endpoints: list[tuple[Path, Any]] = [((name,), document.get(name)) for name in ("source", "sink")]
+        endpoints: list[tuple[Path, object]] = [((name,), document.get(name)) for name in ("source", "sink")]
         endpoints += [(("sinks", str(name)), sink) for name, sink in sinks.items()] if isinstance(sinks, dict) else []
         tables, subscriptions = document.get("tables"), document.get("subscriptions")
         endpoints += [(("tables", str(name)), one) for name, one in tables.items()] if isinstance(tables, dict) else []

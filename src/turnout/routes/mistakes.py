@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from turnout.base.terminal import did_you_mean, nearest
@@ -142,7 +143,7 @@ def describe_value(value: object, path: Path) -> str:
 
 def names_at(path: Path, document: object, top: type[BaseModel]) -> list[str]:
     """Return the keys that the block at *path* may have."""
-    model: Any = top
+    model: object = top
     node: Any = document
     for step in path:
         node = node[step]
@@ -153,11 +154,11 @@ def names_at(path: Path, document: object, top: type[BaseModel]) -> list[str]:
     return []
 
 
-def _field(model: type[BaseModel], key: str | int) -> Any:
+def _field(model: type[BaseModel], key: str | int) -> FieldInfo | None:
     return next((f for name, f in model.model_fields.items() if key in (f.alias, name)), None)
 
 
-def _model_of(annotation: Any, block: object) -> Any:
+def _model_of(annotation: object, block: object) -> object:
     """Return the model that reads *block*: through Optional, dict values and the choice by format."""
     format_name = block.get("format") if isinstance(block, dict) else None
     for model in _models_in(annotation):
@@ -167,7 +168,7 @@ def _model_of(annotation: Any, block: object) -> Any:
     return annotation
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in get_args(annotation):

@@ -177,7 +177,7 @@ class RouteReader:
         if not isinstance(self.document.get("mappings"), dict | str | None):
             return None
 
-        def read(part: Any) -> MappingTable:
+        def read(part: object) -> MappingTable:
             mappings = mappings_of(part, self.folder)
             table = MappingTable.from_config(mappings)
             self.notes += [f"mappings: {warning}" for warning in older_meanings(mappings)]

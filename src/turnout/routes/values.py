@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Annotated, Any
-from urllib.parse import urlsplit
+from typing import Annotated
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator
 
@@ -39,7 +39,7 @@ def listed(names: str | Iterable[str] | None) -> tuple[str, ...]:
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
-def _each(check: Callable[[str], None]) -> Callable[[Any], Any]:
+def _each(check: Callable[[str], None]) -> Callable[[Names | None], Names | None]:
     """Return the check of one text, for a text with commas or a list of texts."""
 
     def checked(names: Names | None) -> Names | None:
@@ -80,7 +80,7 @@ def _broker(address: str) -> None:
         raise ValueError(f"found {masked_url(address)!r}, expected host:port, as in broker:9092")
 
 
-def _split(url: str, shown: str, example: str) -> Any:
+def _split(url: str, shown: str, example: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         host, _port = parts.hostname, parts.port

@@ -17,10 +17,12 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import grpc
 import structlog
+from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
 from structlog.typing import FilteringBoundLogger
 
 from turnout.base.background import Background
+from turnout.base.untrusted import JsonObject
 from turnout.errors import StoreUnavailableError, TurnoutError
 from turnout.rpc.caller import (
     ACTOR_KEY,
@@ -49,7 +51,7 @@ _READ_SECONDS = 10.0
 
 Request: TypeAlias = socket | tuple[bytes, socket]
 """Connection of a client, as `socketserver` hands it on."""
-Address: TypeAlias = "Any"
+Address: TypeAlias = "tuple[object, ...] | str"
 """Address of a client, of a form that depends on the socket's family."""
 
 
@@ -173,9 +175,9 @@ _MAX_DETAILS = 2_000
 """Characters of an error's details: trailers beyond 8 kB are refused by clients, which then see another error."""
 
 
-Requests: TypeAlias = "Any"
+Requests: TypeAlias = "Message | Iterable[Message]"
 """The message of a call, or an iterator of messages for a method that reads a stream."""
-Behaviour: TypeAlias = Callable[[Requests, CallContext], Any]
+Behaviour: TypeAlias = Callable[[Requests, CallContext], "Message | Iterator[Message]"]
 """Method of a service; returns a message, or an iterator of messages."""
 
 
@@ -289,7 +291,7 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
         """
         if service in OPEN:
             return Caller()
-        written: dict[str, Any] = {pair.key: pair.value for pair in metadata or ()}
+        written: JsonObject = {pair.key: pair.value for pair in metadata or ()}
         if self._tokens:
             caller = self._bearer(written.get("authorization", ""))
         else:
@@ -512,7 +514,7 @@ def _wrapped(
     )
 
 
-def _bounded(response: Any, call: CallContext) -> Any:
+def _bounded(response: Message, call: CallContext) -> Message:
     """Return a response, or refuse it: a client that gets a larger one than it takes has an error of its own library.
 
     Raises:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Final, Self, cast
 from urllib.parse import parse_qsl
 
 import grpc
 
 from turnout.base.files import FileChanges
 from turnout.base.http_exchange import host_of, is_loopback
+from turnout.base.untrusted import JsonObject
 from turnout.conditions import Condition, Explanation, Group
 from turnout.errors import ConfigError, Mistake
 from turnout.rpc.caller import ACTOR_KEY, MAX_RESPONSE_KEY, TENANT_KEY
@@ -80,7 +81,7 @@ class Channel:
         """
         address, _, query = url.removeprefix("grpc://").partition("?")
         options = dict(parse_qsl(query, keep_blank_values=True))
-        values: dict[str, Any] = {}
+        values: JsonObject = {}
         shown = masked_url(url)
         mistakes = [] if address.rstrip("/") else [f"{shown!r} names no host: expected grpc://host:port"]
         if "@" in address:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
@@ -63,7 +63,7 @@ def settings_from(message: SettingsMessage) -> JsonObject:
     return settings_from_mapping(settings)
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> object:
     """Return JSON with its integers as such: the message holds every number as a floating-point one."""
     if isinstance(value, dict):
         return {name: _whole(part) for name, part in value.items()}
@@ -279,7 +279,7 @@ def metadata_from(request: matching_pb2.MatchRequest | matching_pb2.ExplainReque
     return metadata_of(metadata)
 
 
-def metadata_to(metadata: Mapping[str, object]) -> dict[str, Any]:
+def metadata_to(metadata: Mapping[str, object]) -> JsonObject:
     """Return the fields of a request that hold the metadata of a message."""
     texts = texts_of_values(metadata)
     return {

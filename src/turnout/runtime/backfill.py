@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from turnout.base.files import private_folder
-from turnout.base.untrusted import is_whole
+from turnout.base.untrusted import JsonMapping, is_whole
 from turnout.runtime.kafka.source import KafkaOffsets
 from turnout.runtime.offsets import REVISION, begins, committed, numbers_in, open_numbers, planned_end
 from turnout.runtime.open_splits import OpenPosition
@@ -391,7 +391,7 @@ def _planned(checkpoint: Path) -> Iterator[_Planned]:
         yield _Planned(streams, streams if open_numbers(numbers) else begins(numbers), revision_or_none)
 
 
-def _flat(offsets: Mapping[Any, Any]) -> Positions:
+def _flat(offsets: JsonMapping) -> Positions:
     flat: Positions = {}
     for name, value in offsets.items():
         if isinstance(value, Mapping):

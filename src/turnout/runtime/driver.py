@@ -11,10 +11,11 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hmac import compare_digest
+from http.client import HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any, Final, Protocol, Self, cast
+from typing import Final, Protocol, Self, cast
 from urllib.error import HTTPError
 from urllib.parse import unquote
 
@@ -29,7 +30,7 @@ _TIMEOUT_SECONDS = 60.0
 
 
 @contextmanager
-def fetch(url: str, path: str) -> Iterator[Any]:
+def fetch(url: str, path: str) -> Iterator[HTTPResponse]:
     """Open *path* of the `turnout.runtime.driver` at *url* for reading.
 
     Raises:
@@ -51,7 +52,7 @@ def send(url: str, path: str, content: bytes) -> None:
 
 
 @contextmanager
-def _opened(request: urllib.request.Request) -> Iterator[Any]:
+def _opened(request: urllib.request.Request) -> Iterator[HTTPResponse]:
     # Proxy settings are for other hosts than the cluster's own.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -39,6 +39,7 @@ from turnout.base.startup import freeze_gc
 from turnout.base.untrusted import JsonMapping, JsonObject, is_whole
 from turnout.engine.counts import Counts
 from turnout.nats.protocol.positions import Position, StreamIdentity
+from turnout.records.types import DynamicValue
 from turnout.runtime.open_splits import position_after
 from turnout.traces.context import SpanContext
 
@@ -48,7 +49,7 @@ def encoded(value: object) -> str:
     return base64.b64encode(pickle.dumps(value)).decode()
 
 
-def decoded(text: str) -> Any:
+def decoded(text: str) -> DynamicValue:
     """Inverse of `encoded`."""
     return pickle.loads(base64.b64decode(text))  # noqa: S301 - of the same application
 
@@ -132,19 +133,23 @@ def task_rows(options: object, split: object | None, stage: str | None) -> Itera
         yield from decoded(stage).publish(rows)
 
 
+SplitOf: TypeAlias = tuple[DynamicValue, DynamicValue]
+"""A split behind the options of its source, both of classes of the source's format."""
+
+
 def split_row(options: object, split: object) -> pa.RecordBatch:
     """Return a split as a row, with how to read its source."""
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps((options, split))], pa.binary())], schema=_ROW)
 
 
-def splits_of(rows: pa.RecordBatch) -> Iterator[tuple[Any, Any]]:
+def splits_of(rows: pa.RecordBatch) -> Iterator[SplitOf]:
     """Yield the splits of some rows, each behind the options of its source."""
     for pickled in rows.column(0).to_pylist():
         options, split = pickle.loads(pickled)  # noqa: S301 - what `split_row` has written, in a task of this query
         yield options, split
 
 
-def open_split_of(rows: pa.RecordBatch) -> tuple[Any, Any] | None:
+def open_split_of(rows: pa.RecordBatch) -> SplitOf | None:
     """Return the open split of rows that have one only, behind the options of its source; None without one."""
     return next(((options, part) for options, part in splits_of(rows) if hasattr(part, "opens")), None)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from turnout.base.http_exchange import exchange
@@ -157,7 +157,7 @@ class PostgresLease:
             raise LeaseConflictError("another server has written the lease")
         return str(written[0])
 
-    def _row(self, statement: str, values: tuple[object, ...]) -> tuple[Any, ...] | None:
+    def _row(self, statement: str, values: tuple[object, ...]) -> tuple[object, ...] | None:
         from turnout.subscriptions.store import within
 
         try:
@@ -165,7 +165,8 @@ class PostgresLease:
                 if not self._has_table:
                     connection.execute("SELECT pg_advisory_xact_lock(7108245)")
                     connection.execute(self._database.statement(self._TABLE))
-                row: tuple[Any, ...] | None = connection.execute(self._database.statement(statement), values).fetchone()
+                found = connection.execute(self._database.statement(statement), values)
+                row: tuple[object, ...] | None = found.fetchone()
         except StoreUnavailableError as failure:
             raise ConnectionLostError(str(failure)) from None
         self._has_table = True

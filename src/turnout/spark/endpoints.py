@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
 from turnout.routes.endpoints import Endpoint, Sink, Source
-from turnout.routes.endpoints.formats import format_of, import_part
+from turnout.routes.endpoints.formats import format_of
 
 if TYPE_CHECKING:
     from turnout.history.replay import StreamRange
@@ -206,7 +207,7 @@ class SparkEndpoint:
 
 def endpoint_of(endpoint: Endpoint) -> SparkEndpoint:
     """Return the adapter of an endpoint, by its format."""
-    adapter: SparkEndpoint = import_part(format_of(endpoint).spark)(endpoint)
+    adapter: SparkEndpoint = resolve_name(format_of(endpoint).spark)(endpoint)
     return adapter
 
 

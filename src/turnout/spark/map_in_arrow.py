@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -27,6 +26,6 @@ def map_in_arrow(
             warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
             return frame.mapInArrow(function, schema)
     udf = UserDefinedFunction(function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column: Any = udf(*[frame[name] for name in frame.columns])
+    column = udf(*[frame[name] for name in frame.columns])
     # What `DataFrame.mapInArrow` itself does behind its import of pandas; no public way leads past that.
     return DataFrame(java.mapInArrow(column._jc, False, None), frame.sparkSession)  # noqa: SLF001

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from itertools import chain, product
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from turnout.base.untrusted import JsonMapping, RepeatedKeyError, unique_object
 from turnout.conditions import Condition, Element, Group, all_of, cidr, compare, exists, format_condition, kiwi, not_
@@ -437,7 +437,7 @@ def _text(value: object, path: str) -> str:
     return value
 
 
-def _affix(before: str, after: str) -> Callable[[Any, str], _Test]:
+def _affix(before: str, after: str) -> Callable[[object, str], _Test]:
     def test_of(value: object, path: str) -> _Test:
         text, folds = value, isinstance(value, dict) and list(value) == ["equals-ignore-case"]
         if folds and isinstance(value, dict):
@@ -525,7 +525,7 @@ def _anything_but(value: object, path: str) -> _Test:
     )
 
 
-_COMPARISONS: Final[Mapping[str, Callable[[Any, str], _Test]]] = {
+_COMPARISONS: Final[Mapping[str, Callable[[object, str], _Test]]] = {
     "prefix": _affix("", "*"),
     "suffix": _affix("*", ""),
     "exactly": _exactly,

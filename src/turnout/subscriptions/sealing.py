@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from turnout.base.files import read_file
 from turnout.errors import ConfigError, MissingExtraError, Mistake, SubscriptionInvalidError, TurnoutError
@@ -175,7 +176,7 @@ def _content(file: Path) -> str:
     raise ConfigError([Mistake(SECRET_KEY_FILE, problem)])
 
 
-def _fernet() -> Any:
+def _fernet() -> ModuleType:
     try:
         from cryptography import fernet
     except ModuleNotFoundError as missing:
@@ -183,7 +184,7 @@ def _fernet() -> Any:
     return fernet
 
 
-def _key(module: Any, number: int, key: str) -> Fernet:
+def _key(module: ModuleType, number: int, key: str) -> Fernet:
     try:
         made: Fernet = module.Fernet(key)
     except ValueError:

@@ -11,9 +11,10 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from turnout.base.untrusted import JsonMapping, JsonObject, RepeatedKeyError, unique_object
+from turnout.records.types import DynamicValue
 from turnout.subscriptions.eventbridge import EventRule, PatternError, rule_of
 
 _MAX_DEPTH: Final = 100
@@ -206,7 +207,7 @@ class _Template:
 
     # References
 
-    def resolved(self, value: object, path: str) -> Any:
+    def resolved(self, value: object, path: str) -> DynamicValue:
         """Return a value with its references resolved.
 
         Raises:
@@ -488,7 +489,7 @@ def _terraform_rule(rule: JsonMapping, address: str) -> EventRule | PatternError
 
 
 def _terraform_filters(address: str, found: JsonMapping) -> Iterator[EventRule | PatternError]:
-    blocks: Any = found.get("filter_criteria")
+    blocks = found.get("filter_criteria")
     for source in found.get("source_parameters") or ():
         blocks = source.get("filter_criteria") if isinstance(source, Mapping) else None
     filters = [one for block in blocks or () if isinstance(block, Mapping) for one in block.get("filter") or ()]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import random
 from time import time_ns
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from turnout.base.untrusted import decimal
 from turnout.errors import ConfigError, Mistake
@@ -202,7 +202,7 @@ def micro_batch_context(query: str, batch: int) -> SpanContext:
 
 class _HasSpans(Protocol):
     @property
-    def counts(self) -> Any: ...
+    def counts(self) -> object: ...
     @property
     def spans(self) -> Sequence[Span]: ...
 

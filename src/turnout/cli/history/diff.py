@@ -160,8 +160,8 @@ def _compared(
 ) -> DiffReport:
     with needs_spark():
         from turnout.base.startup import block_pandas_import
-        from turnout.cli.run import log_beside, tasks_done
-        from turnout.spark.history.diff import RecordSpan, check_source, diff, same_source
+        from turnout.cli.run import log_beside
+        from turnout.spark.history.diff import RecordSpan, check_source, diff, same_source, tasks_done
         from turnout.spark.session.build import route_session
 
     block_pandas_import()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -443,7 +443,7 @@ def _array(values: Column, schema: Schema | None) -> pa.Array:
         items = _array([item for array in lists for item in array], schema.values)
         return pa.ListArray.from_arrays(_offsets(lists), items, type=arrow_type(schema), mask=_mask(values))
     if schema.type == "map":
-        maps: list[Mapping[Any, Any]] = [{} if value is None else value for value in values]
+        maps: list[Mapping[object, object]] = [{} if value is None else value for value in values]
         keys = _array([key for mapping in maps for key in mapping], schema.keys)
         items = _array([item for mapping in maps for item in mapping.values()], schema.values)
         return pa.MapArray.from_arrays(_offsets(maps), keys, items, type=arrow_type(schema), mask=_mask(values))

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from turnout.base.untrusted import JsonObject
 from turnout.codecs.json_schema.branches import Documents, Node
@@ -46,7 +46,7 @@ def validator_of(text: str, references: Sequence[tuple[str, str]]) -> Validate:
     work = _Work(Documents.parse(text, references))
     by_name = {name: json.loads(other) for name, other in references}
 
-    def retrieve(uri: str) -> Any:
+    def retrieve(uri: str) -> object:
         name = next((name for name in by_name if uri in (name, f"json-schema:///{name}")), None)
         if name is None:
             raise ValueError(f"no schema {uri!r} among the references")
@@ -183,11 +183,11 @@ class _Work:
             )
 
 
-def _schemas(found: Any) -> list[Node]:
+def _schemas(found: object) -> list[Node]:
     return found if isinstance(found, list) else [found] if isinstance(found, dict) else []
 
 
-def _objects(node: Any) -> Iterator[JsonObject]:
+def _objects(node: object) -> Iterator[JsonObject]:
     waiting = [node]
     while waiting:
         one = waiting.pop()
@@ -198,7 +198,7 @@ def _objects(node: Any) -> Iterator[JsonObject]:
             waiting += one
 
 
-def _depth(value: Any, most: int) -> int:
+def _depth(value: object, most: int) -> int:
     """Return how many objects and arrays are inside one another, as far as one more than *most*."""
     depth, level = 0, [value]
     while level and depth <= most:

@@ -24,6 +24,7 @@ from turnout.secrets import masked_url
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 
 _log = logging.getLogger(__name__)
@@ -370,7 +371,7 @@ class SchemaRegistry:
                 f"the schema registry {self._servers()} does not answer: {masked_url(str(failure)) or failure!r}"
             ) from failure
 
-    def _refused(self, what: str, failure: Any) -> TurnoutError:
+    def _refused(self, what: str, failure: SchemaRegistryError) -> TurnoutError:
         status, message = failure.http_status_code, shortened(masked_url(str(failure.error_message)))
         if status in _REFUSALS:
             return RegistryUnavailableError(f"the schema registry {self._servers()} {_REFUSALS[status]}: {message}")

@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -414,7 +414,7 @@ TOTALS: Final = tuple(Differences().totals)
 _MAX_CHARACTERS: Final = 1000
 """Maximum length of a condition in characters, as the parser's stack is limited."""
 
-_COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
+_COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[float, float], bool]]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
     ast.Lt: operator.lt,

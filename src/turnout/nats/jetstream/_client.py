@@ -402,13 +402,13 @@ class BoundedClient(Client):  # type: ignore[misc, unused-ignore]
 
     def __init__(self) -> None:
         super().__init__()
-        self._attempt: asyncio.Task[Any] | None = None
+        self._attempt: asyncio.Task[object] | None = None
         self.tls_context: Callable[[], ssl.SSLContext] | None = None
 
-    async def _connect_to_server(self, server: Any) -> None:
+    async def _connect_to_server(self, server: object) -> None:
         """Connect like nats-py, but close the socket of an attempt that failed or was stopped."""
         if self._transport:
-            cast("Any", self._transport).close()
+            self._transport.close()
         if server.uri.scheme in ("ws", "wss"):
             await super()._connect_to_server(server)
             return

@@ -62,12 +62,12 @@ def moment() -> Any:
     return coded(_write_moment, _read_moment)
 
 
-def nested(kind: type[Any]) -> Any:
+def nested(kind: type[object]) -> Any:
     """Field with another of these dataclasses."""
     return coded(encode, lambda value: decode(kind, value))
 
 
-def nested_list(kind: type[Any], default: object = None) -> Any:
+def nested_list(kind: type[object], default: object = None) -> Any:
     """A field that is a list of other dataclasses."""
     return coded(
         lambda value: [encode(item) for item in value],

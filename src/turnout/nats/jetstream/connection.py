@@ -15,7 +15,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import nats.errors
 from nats.aio.client import Client
@@ -33,6 +33,7 @@ from turnout.nats.jetstream.errors import (
 )
 from turnout.nats.protocol.headers import NO_RESPONDERS, HeaderInput, Status, encode_table
 from turnout.nats.protocol.options import Prefix, begins_tls
+from turnout.records.types import DynamicValue
 from turnout.secrets import masked_url
 from turnout.subjects.pattern import is_name
 
@@ -118,7 +119,7 @@ class NatsConnection(BoundedClient):
         self.handlers: dict[bytes, Handler] = {}
         self._ps = self._parser = FrameParser(self, self.handlers)
         self._report_to = error_callback
-        self._reports: set[asyncio.Future[Any]] = set()
+        self._reports: set[asyncio.Future[object]] = set()
         self.on_reconnected: list[Callable[[], None]] = []
         self.on_disconnected: list[Callable[[], None]] = []
         self.on_closed: list[Callable[[], None]] = []
@@ -194,7 +195,7 @@ class NatsConnection(BoundedClient):
 
     def _secure(self, greeting: JsonObject) -> None:
         """Enforce the TLS rule: nats-py alone uses no TLS unless the server requires it."""
-        server = cast("Any", self._current_server).uri
+        server = self._current_server.uri
         if self.options["tls_handshake_first"] or server.scheme == "wss":
             return
         requested = "tls" in self.options or any(server.uri.scheme == "tls" for server in self._server_pool)
@@ -231,7 +232,7 @@ class NatsConnection(BoundedClient):
             self._reports.add(task)
             task.add_done_callback(self._reported)
 
-    def _reported(self, task: asyncio.Future[Any]) -> None:
+    def _reported(self, task: asyncio.Future[object]) -> None:
         self._reports.discard(task)
         if not task.cancelled() and task.exception() is not None:
             _log.error("the error callback failed", exc_info=task.exception())
@@ -542,7 +543,7 @@ class Api:
         self.timeout = timeout
         self._tasks: set[asyncio.Task[object]] = set()
 
-    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         """Start work that must finish even if its caller is cancelled; `settle` waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -632,7 +633,7 @@ class Api:
                 connection.give_up(token)
         return [_answer_or_refusal(subject, future.result()) for future in futures]
 
-    async def pages(self, subject: str, key: str, body: JsonMapping | None = None) -> AsyncIterator[Any]:
+    async def pages(self, subject: str, key: str, body: JsonMapping | None = None) -> AsyncIterator[DynamicValue]:
         """Every item of a list that the server gives in pages."""
         offset = 0
         while True:

@@ -258,7 +258,7 @@ class PullStatus(Enum):
     NO_RESPONDERS = auto()
     """The consumer does not exist, or its server is not ready."""
     REFUSED = auto()
-    """Any other."""
+    """The others."""
 
     @classmethod
     def of(cls, code: int, text: str) -> PullStatus:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -370,7 +370,7 @@ def _position(subject: str, reply: bytes, offsets: list[int]) -> list[int]:
     return [*numbers, offsets[SUBJECT_END] - offsets[SUBJECT] + len(reply) + offsets[END] - offsets[BODY]]
 
 
-def _numbers(numbers: NDArray[Any], kind: pa.DataType) -> ArrowArray:
+def _numbers(numbers: NDArray[np.generic], kind: pa.DataType) -> ArrowArray:
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import reduce
 from operator import or_
-from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Discriminator, Tag
 
@@ -109,12 +107,6 @@ SECRETS = frozenset({"password", "token", "nkeySeed", "servers"})
 def format_of(endpoint: Endpoint) -> EndpointFormat:
     """Return the format of an endpoint."""
     return _BY_NAME[endpoint.format]
-
-
-def import_part(name: str) -> Callable[..., Any]:
-    """Import a class or a function that a format names."""
-    found: Callable[..., Any] = resolve_name(name)
-    return found
 
 
 def kind_of(endpoint: object) -> str | None:

@@ -468,7 +468,7 @@ class TableSink(Sink):
 
 
 class SparkSink(_OfSpark, TableSink):
-    """Any sink that Spark has a connector for.
+    """Sink for which Spark has a connector.
 
     Attributes:
         mode: ``append``; for a source that is read once ``overwrite``, ``ignore`` or ``errorifexists`` as well.

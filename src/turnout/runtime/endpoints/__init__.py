@@ -6,8 +6,10 @@ format.
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
+
 from turnout.routes.endpoints import Endpoint
-from turnout.routes.endpoints.formats import format_of, import_part
+from turnout.routes.endpoints.formats import format_of
 from turnout.runtime.endpoints.adapter import EndpointAdapter, EndpointProbe, SourceHistory, SourceSession, StreamEnd
 
 __all__ = ["EndpointAdapter", "EndpointProbe", "SourceHistory", "SourceSession", "StreamEnd", "adapter_of"]
@@ -15,5 +17,5 @@ __all__ = ["EndpointAdapter", "EndpointProbe", "SourceHistory", "SourceSession",
 
 def adapter_of(endpoint: Endpoint) -> EndpointAdapter:
     """Return the adapter of an endpoint, by its format."""
-    adapter: EndpointAdapter = import_part(format_of(endpoint).adapter)(endpoint)
+    adapter: EndpointAdapter = resolve_name(format_of(endpoint).adapter)(endpoint)
     return adapter

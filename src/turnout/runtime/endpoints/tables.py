@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pkgutil import resolve_name
 from threading import Event
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
@@ -11,7 +12,6 @@ import pyarrow as pa
 
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.routes.endpoints import LakeSink, LakeSource, SparkSink, SparkSource
-from turnout.routes.endpoints.formats import import_part
 from turnout.runtime.endpoints.adapter import (
     Change,
     EndpointAdapter,
@@ -46,7 +46,7 @@ class SparkAdapter(FileAdapter):
 
     def probe(self, seconds: float) -> EndpointProbe:  # noqa: ARG002 - Spark has limits of its own
         """Return checks of the provider, in a session of their own."""
-        probe: EndpointProbe = import_part(_PROBE)(self.endpoint)
+        probe: EndpointProbe = resolve_name(_PROBE)(self.endpoint)
         return probe
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Final, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from turnout.kafka.options import REPORTS, KafkaOptions
 from turnout.kafka.producer import KafkaHeaders, KafkaMessages, KafkaProducer, partition_of
 from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.records.published import Published, Refuse
+from turnout.records.types import Mask
 from turnout.routes.endpoints import KafkaSink
 
 if TYPE_CHECKING:
@@ -352,7 +353,7 @@ class KafkaPublisher:
         headers: Sequence[KafkaHeaders | None] | None,
         read: Sequence[int],
         refuse: Refuse,
-    ) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], list[int] | None]:
+    ) -> tuple[Mask, list[int] | None]:
         """Return which messages can be sent, and their partitions where the sink's producer does not choose them."""
         sendable = np.ones(len(topics), np.bool_)
         by = self._options.partition_by

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from pyarrow.fs import FileSelector, PyFileSystem
 
 from turnout.base.untrusted import JsonObject
 from turnout.errors import StreamError
+from turnout.records.types import Fields
 from turnout.routes.endpoints import DeltaSink, DeltaSource
 from turnout.routes.endpoints.tables import DeltaLookup
 from turnout.runtime.lake.table import BATCH_ROWS, BatchMark, Commit, LakeFile, translated
@@ -65,7 +66,7 @@ def add_rows(path: str, rows: pa.Table) -> None:
     write_deltalake(path, rows, mode="append")
 
 
-def answer(question: str, paths: Mapping[str, str]) -> list[dict[str, Any]]:
+def answer(question: str, paths: Mapping[str, str]) -> list[JsonObject]:
     """Return the rows of an answer to SQL.
 
     Args:
@@ -75,7 +76,7 @@ def answer(question: str, paths: Mapping[str, str]) -> list[dict[str, Any]]:
     tables = QueryBuilder()
     for name, path in paths.items():
         tables.register(name, DeltaTable(path))
-    rows: list[dict[str, Any]] = pa.table(tables.execute(question)).to_pylist()
+    rows: list[JsonObject] = pa.table(tables.execute(question)).to_pylist()
     return rows
 
 
@@ -147,7 +148,7 @@ class Table:
         ]
         return Commit(files, f"{len(removed)} files with rows were removed" if removed else "")
 
-    def _file(self, path: str, rows: int | None, partition: Mapping[str, Any]) -> LakeFile:
+    def _file(self, path: str, rows: int | None, partition: Fields) -> LakeFile:
         return LakeFile(path, self._footer(path).num_rows if rows is None else rows, dict(partition))
 
     def _footer(self, path: str) -> pq.FileMetaData:
@@ -241,7 +242,7 @@ def _files_of(location: str, options: Mapping[str, str]) -> PyFileSystem:
     return PyFileSystem(DeltaStorageHandler(location, dict(options)))
 
 
-def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+def _scalar(value: object, kind: pa.DataType) -> pa.Scalar:
     if value is None or (value == "" and not pa.types.is_binary(kind)):
         return pa.scalar(None, kind)
     if isinstance(value, str) and pa.types.is_timestamp(kind) and kind.tz is not None and value[-1:] not in ("Z", "z"):

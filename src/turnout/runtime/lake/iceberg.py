@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -22,6 +21,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from turnout.errors import StreamError
+from turnout.records.types import Fields
 from turnout.routes.endpoints import IcebergSink, IcebergSource
 from turnout.routes.endpoints.tables import IcebergLookup
 from turnout.runtime.lake.table import BATCH_ROWS, BatchMark, Commit, LakeFile
@@ -174,7 +174,7 @@ class Reader:
 
     metadata: TableMetadata
     columns: Schema
-    properties: Mapping[str, Any]
+    properties: Fields
     schema: pa.Schema
 
     def read(self, file: LakeFile) -> Iterator[pa.RecordBatch]:

@@ -6,11 +6,11 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -22,7 +22,8 @@ from turnout.errors import ConfigError, Mistake, RecordError, StreamError
 from turnout.expressions import Inputs, TableRows
 from turnout.nats.protocol.headers import KV_OPERATION, MARKER_REASON, OPERATIONS
 from turnout.nats.wire import Connection, PullReader, Range, stream_info
-from turnout.records.types import Fields
+from turnout.records import Schema
+from turnout.records.types import DynamicValue, Fields
 from turnout.routes import Route
 from turnout.routes.endpoints.tables import BucketLookup, FileLookup, Lookup, LookupPart
 from turnout.runtime.checkpoint import checkpoint_of, local_folder
@@ -204,7 +205,7 @@ def _revision(number: int, identity: str) -> str:
     return f"{number}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
 
 
-def _of_arrow(table: pa.Table) -> Iterator[tuple[Any, Any]]:
+def _of_arrow(table: pa.Table) -> Iterator[tuple[DynamicValue, Schema | None]]:
     """Yield the rows, each with its schema."""
     for batch in table.to_batches():
         for block in arrow_blocks(batch.to_struct_array())[0]:
@@ -249,7 +250,7 @@ def _of_bucket(part: BucketLookup) -> tuple[str, list[Fields]]:
     return _revision(end - 1, str(info["created"])), list(entries.values())
 
 
-def _is_deletion(headers: list[Mapping[str, Any]] | None) -> bool:
+def _is_deletion(headers: list[Fields] | None) -> bool:
     found = {pair["key"].lower(): pair["value"] for pair in headers or ()}
     return found.get(KV_OPERATION.lower()) in OPERATIONS.values() or MARKER_REASON.lower() in found
 

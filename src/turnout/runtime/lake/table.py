@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -211,7 +212,7 @@ def columns_of(table: LakeTable | None) -> dict[str, Schema]:
     return {} if table is None else {field.name: schema_of_arrow(field.type, field.name) for field in table.schema}
 
 
-def _module(endpoint: LakeEnd) -> Any:
+def _module(endpoint: LakeEnd) -> ModuleType:
     try:
         if endpoint.format == "delta":
             from turnout.runtime.lake import delta as module

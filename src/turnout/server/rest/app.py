@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 from fastapi import Depends, FastAPI
 from starlette.datastructures import MutableHeaders
@@ -146,7 +146,7 @@ class TracedApp:
 
 def _facts(scope: Scope, status: int) -> dict[str, str | int]:
     """Return the attributes of a request; of its URL the path alone, as texts of users are in the query."""
-    route: Any = getattr(scope.get("route"), "path", None)
+    route: str | None = getattr(scope.get("route"), "path", None)
     return {
         "http.request.method": scope["method"],
         "url.scheme": scope["scheme"],

@@ -12,7 +12,6 @@ import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel
 
@@ -89,7 +88,7 @@ def compatibility(old: Route, new: Route, *, masked: bool = False) -> list[Chang
     return [*uncovered, *_whole(old, new), *_source(old.source, new.source), *_work(old, new)]
 
 
-def _without_secrets(value: Any, name: str = "") -> Any:
+def _without_secrets(value: object, name: str = "") -> object:
     """Return a copy of a part of a route with a mask in place of every secret; *name* is the option's."""
     if value is not None and is_secret(name):
         return "***"

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -29,6 +29,8 @@ from turnout.spark.formats.files import within
 from turnout.spark.frames.columns import as_texts, foreign
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
+
     from turnout.spark.history.diff import RecordSpan
 
 _LIMITED_TEXTS: Final = frozenset({1, 12, -15, -9})
@@ -240,7 +242,7 @@ def _execute(spark: SparkSession, options: Mapping[str, str], statements: tuple[
 
 
 @contextmanager
-def _connected(spark: SparkSession, options: Mapping[str, str]) -> Iterator[Any]:
+def _connected(spark: SparkSession, options: Mapping[str, str]) -> Iterator[JavaObject]:
     """Connect to a database as Spark's writer does, and return Java's connection.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 from uuid import uuid4
 
 import pyarrow as pa
@@ -148,7 +148,7 @@ class FrameMetadata:
     def _batch(self, arrow: pa.RecordBatch) -> Batch:
         """Return the records with only the columns that conditions use."""
         count = arrow.num_rows
-        nothing: list[Any] = [None] * count
+        nothing: list[None] = [None] * count
         timestamps = nothing
         if "timestamp" in self.columns_read:
             timestamps = millis_of(whole(arrow.column("timestamp"))).to_pylist()

@@ -8,7 +8,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from turnout.base.caches import LruCache
 from turnout.base.startup import paused_gc
+from turnout.base.terminal import plural
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.history.diff.differences import Differences
 from turnout.history.diff.report import DiffReport
@@ -394,3 +395,15 @@ class _Stage:
 
         old, new, examples = cloudpickle.loads(self.versions)
         return Diff(old, new, examples=examples)
+
+
+def tasks_done(spark: SparkSession) -> str:
+    """Return the number of finished tasks of the stages that Spark executes; "" if none runs, or it cannot be asked."""
+    # Spark Connect has no context, and a JVM that ends is the failure of the work itself.
+    with suppress(Exception):
+        tracker = spark.sparkContext.statusTracker()
+        infos = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
+        if infos:
+            done, count = sum(info.numCompletedTasks for info in infos), sum(info.numTasks for info in infos)
+            return f"{done:,} of {plural(count, 'task')}"
+    return ""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -21,6 +21,7 @@ from turnout.codecs import codec_of
 from turnout.engine.counts import Counts
 from turnout.engine.dead_letters import IN_FULL
 from turnout.records import Schema
+from turnout.records.types import DynamicValue
 from turnout.routes import Route
 from turnout.routes.endpoints import TableSink
 from turnout.routes.endpoints.tables import MATCH_SIGN, ColumnSpec
@@ -192,7 +193,7 @@ def metrics_of(report: StreamingQueryProgress, name: str) -> JsonMapping:
     return metrics
 
 
-def _by_name(value: Any) -> Any:
+def _by_name(value: DynamicValue) -> DynamicValue:
     """Return a value with its rows as dicts: Spark Connect gives a row as its values and its schema apart."""
     if isinstance(value, list):
         return [_by_name(item) for item in value]

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -25,6 +25,7 @@ from turnout.spark.session.jvm import is_connect, knock
 from turnout.spark.stage import SparkStage
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql.types import StructType
 
     from turnout.routes import Route
@@ -219,7 +220,7 @@ class ExecutorWatch:
         if self._connect is not None:
             self._knock(self._connect)
             return
-        scala: Any = self._context._jsc.sc()  # type: ignore[union-attr]  # noqa: SLF001 - PySpark has no way to ask
+        scala = self._context._jsc.sc()  # type: ignore[union-attr]  # noqa: SLF001 - PySpark has no way to ask
         try:
             # The driver is one of them.
             executors = scala.getExecutorMemoryStatus().size() - 1
@@ -268,7 +269,7 @@ def _is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _problem(scala: Any, seconds: float) -> str:
+def _problem(scala: JavaObject, seconds: float) -> str:
     conf, master = scala.getConf(), str(scala.master())
     memory, cores = conf.get("spark.executor.memory", "1g"), conf.get("spark.executor.cores", "all cores of a worker")
     host = conf.get("spark.driver.host", "?")

@@ -181,7 +181,7 @@ class Matching(RunPart):
 
 
 class OpenRun(RunPart, OpenCounts):
-    """Open splits of a run. Any run can continue a checkpoint that has them, whatever its trigger.
+    """Open splits of a run. Each run can continue a checkpoint that has them, whatever its trigger.
 
     Args:
         route: to run.

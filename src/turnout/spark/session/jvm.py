@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -109,7 +109,7 @@ def knock(session: SparkSession) -> None:
     Raises:
         RunError: it does not.
     """
-    client: Any = session.client
+    client = session.client
     _knock(f"{_SCHEME}{client._builder.endpoint}")  # noqa: SLF001 - PySpark tells the host alone
 
 
@@ -119,7 +119,7 @@ def own_address(session: SparkSession) -> str:
     Raises:
         RunError: the server's name leads nowhere.
     """
-    client: Any = session.client
+    client = session.client
     host = str(client.host).strip("[]")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
@@ -143,7 +143,7 @@ _FRAMES = ("at ", "... ")
 _NAMELESS = "turnout"
 """Name of a user who has none."""
 
-_Launch: TypeAlias = Callable[..., Any]
+_Launch: TypeAlias = Callable[..., subprocess.Popen[bytes]]
 """`subprocess.Popen`, or a function that PySpark calls in its place."""
 
 
@@ -155,7 +155,9 @@ def out_of_reach_of_sigterm() -> Iterator[None]:
     that. A JVM of ours ends with this process in any case: it reads the other end of a pipe.
     """
 
-    def launch_deaf(launch: _Launch, *arguments: Any, preexec_fn: Callable[[], None] | None = None, **more: Any) -> Any:
+    def launch_deaf(
+        launch: _Launch, *arguments: object, preexec_fn: Callable[[], None] | None = None, **more: object
+    ) -> subprocess.Popen[bytes]:
         def prepare() -> None:
             if preexec_fn is not None:
                 preexec_fn()
@@ -204,7 +206,7 @@ def leave_last_words_unsaid() -> None:
         server.handle_error = _handle_error  # type: ignore[assignment, method-assign]
 
 
-def _handle_error(server: socketserver.BaseServer, request: Any, client_address: Any) -> None:
+def _handle_error(server: socketserver.BaseServer, request: socket.socket, client_address: object) -> None:
     """Handle an exception of a server's connection, other than the peer's disconnect."""
     if not isinstance(sys.exception(), EOFError | ConnectionError):
         socketserver.BaseServer.handle_error(server, request, client_address)
@@ -362,7 +364,7 @@ def _killed_on_failure() -> Iterator[None]:
     """
     started: list[subprocess.Popen[bytes]] = []
 
-    def launch_noted(launch: _Launch, *arguments: Any, **more: Any) -> Any:
+    def launch_noted(launch: _Launch, *arguments: object, **more: object) -> subprocess.Popen[bytes]:
         started.append(launch(*arguments, **more))
         return started[-1]
 

@@ -6,10 +6,11 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from turnout.base.untrusted import JsonObject
 from turnout.errors import (
     ConfigError,
     MissingExtraError,
@@ -32,7 +33,10 @@ except ModuleNotFoundError as missing:
         raise
     raise MissingExtraError("postgres", "psycopg") from missing
 
-Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+if TYPE_CHECKING:
+    from psycopg.abc import RV, PQGen
+
+Connection: TypeAlias = "psycopg.Connection[tuple[object, ...]]"
 Statement: TypeAlias = "sql.SQL"
 
 _WAIT_SECONDS = 60.0
@@ -66,11 +70,11 @@ class _BoundedConnection(psycopg.Connection[tuple[object, ...]]):
 
     limit = _WAIT_SECONDS
 
-    def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
+    def wait(self, gen: PQGen[RV], *args: float, **kwargs: float) -> RV:
         """Consume a generator of the driver, within the limit."""
         return super().wait(self._within_limit(gen), *args, **kwargs)
 
-    def _within_limit(self, steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    def _within_limit(self, steps: PQGen[RV]) -> PQGen[RV]:
         limit = self.limit + _GRACE_SECONDS
         deadline = time.monotonic() + limit
         try:
@@ -171,7 +175,7 @@ class Database:
         return connection
 
     def _connect(self, limit: float) -> _BoundedConnection:
-        options: dict[str, Any] = dict(self._options)
+        options: JsonObject = dict(self._options)
         options["connect_timeout"] = f"{min(float(str(options['connect_timeout'])), max(1.0, remaining(1e6))):.0f}"
         connection = _BoundedConnection.connect(**options, autocommit=True)
         connection.limit = limit

@@ -37,7 +37,7 @@ class SqliteStore(SqlStore[sqlite3.Connection]):
     """Keeps subscriptions in one SQLite file in WAL mode.
 
     Readers never wait; writers queue. A change is on the disk when it returns
-    (see ``synchronous`` in `SqliteAddress`). Any number of threads and processes may use the file.
+    (see ``synchronous`` in `SqliteAddress`). Many threads and processes may use the file.
 
     Not promised: to work on a network file system, which WAL mode cannot.
     """

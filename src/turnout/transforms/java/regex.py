@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from turnout.base.deferred import regex
 from turnout.base.untrusted import decimal
@@ -388,7 +388,7 @@ class JavaRegex:
 _cached = lru_cache(maxsize=1024)(JavaRegex)
 
 
-def _compiled(written: str, pattern: str) -> Any:
+def _compiled(written: str, pattern: str) -> regex.Pattern[str]:
     try:
         return regex.compile(written, regex.V1)
     except (regex.error, RecursionError) as error:
