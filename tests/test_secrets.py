@@ -6,13 +6,22 @@ import dataclasses
 import pickle
 import socket
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
+from types import ModuleType
 
 import pytest
+from pydantic import BaseModel
 
+from turnout.base.options import Option, options_of
 from turnout.cli.app import main
 from turnout.embedded import NatsServer
-from turnout.secrets import Secret, is_secret, masked_url
+from turnout.routes.endpoints import NatsSource, Part, Source, secrets_of
+from turnout.routes.mistakes import secret_names
+from turnout.routes.webhooks import WebhooksPart
+from turnout.secrets import Secrecy, Secret, is_secret, masked_url
+from turnout.server.config import OidcPart
 
 
 @pytest.mark.parametrize(
@@ -54,6 +63,91 @@ def test_secret_names(name: str) -> None:
 def test_plain_names(name: str) -> None:
     """Other options are shown."""
     assert not is_secret(name)
+
+
+def _models(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for model in kind.__subclasses__():
+        yield from (model, *_models(model))
+
+
+def test_fields_named_like_secrets_are_declared() -> None:
+    """Each field of the blocks of routes and of the server's file with such a name says what it is."""
+    fields = [(model, name, info.metadata) for model in _models(Part) for name, info in model.model_fields.items()]
+    own = [(model, name, marks) for model, name, marks in fields if model.__module__.startswith("turnout.")]
+    undeclared = [
+        (model.__name__, name)
+        for model, name, marks in own
+        if is_secret(name) and not {Secrecy.SECRET, Secrecy.PUBLIC}.intersection(marks)
+    ]
+
+    assert (NatsSource, "password") in [(model, name) for model, name, _ in own]
+    assert (OidcPart, "client_secret") in [(model, name) for model, name, _ in own]
+    assert undeclared == []
+
+
+NO_SECRETS = {
+    "basic.auth.credentials.source": "URL or USER_INFO",
+    "bearer.auth.credentials.source": "STATIC_TOKEN",
+    "API_JWT": "the address of an issuer",
+    "jwt": "the same",
+}
+"""Options that are named like secrets, with what they hold."""
+
+
+def test_options_named_like_secrets_are_declared() -> None:
+    """The same for options of maps of texts, wherever they are declared."""
+    found: set[tuple[str, bool]] = set()
+    for package in ("codecs", "kafka", "nats", "routes", "rpc", "runtime", "subscriptions"):
+        root = import_module(f"turnout.{package}")
+        for module in walk_packages(root.__path__, f"{root.__name__}."):
+            if ".index" not in module.name and "_pb2" not in module.name:
+                found.update(_options(import_module(module.name)))
+
+    assert {("auth.password", True), ("bearer.auth.token", True), ("credentials", True)} <= found
+    assert {name for name, secret in found if is_secret(name) and not secret} == set(NO_SECRETS)
+
+
+def _options(module: ModuleType) -> Iterator[tuple[str, bool]]:
+    for value in vars(module).values():
+        if isinstance(value, type) and dataclasses.is_dataclass(value):
+            yield from ((option.name, option.secret) for option in options_of(value).values())
+        for item in value if isinstance(value, tuple | list) else value.values() if isinstance(value, dict) else ():
+            if isinstance(item, Option):
+                yield item.name, item.secret
+
+
+def test_blocks_are_printed_without_secrets() -> None:
+    """A block that is printed, in a log or an error, has a mask in place of each secret."""
+    block = WebhooksPart.model_validate(
+        {
+            "proxy": "http://ann:s3cr3t-proxy@proxy:1",
+            "secrets": [f"whsec_{'s3cr3t': <32}".replace(" ", "A")],
+            "endpoints": {"a": {"url": "https://a.example", "credentials": {"headers": {"X-Key": "s3cr3t-header"}}}},
+        }
+    )
+
+    assert "s3cr3t" not in repr(block)
+    assert "http://***@proxy:1" in repr(block)
+    assert "https://a.example" in repr(block)
+
+
+class Foreign(Source):
+    """Source of another package."""
+
+    format: str = "foreign"
+    session_token: str
+
+
+def test_fields_of_other_packages_are_masked_by_their_names() -> None:
+    """Nobody declares them."""
+    assert "s3cr3t" not in repr(Foreign.model_validate({"sessionToken": "s3cr3t-session"}))
+    assert {"session_token", "sessionToken"} <= secrets_of(Foreign)
+
+
+def test_mistakes_about_secrets_do_not_show_them() -> None:
+    """The declared names of every block inside a route are known."""
+    assert {"nkeySeed", "credentials", "secrets", "secret", "tlsKey"} <= secret_names()
+    assert "proxy" not in secret_names()
 
 
 def test_a_secret_is_shown_by_nothing_but_reveal() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import Enum, auto
 
 _MASK = "***"
 _SCHEME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-")
@@ -78,6 +79,17 @@ def is_secret(name: str) -> bool:
     """
     bare = _NOT_IN_NAMES.sub("", name.lower())
     return bare in ("pass", "auth") or any(word in bare for word in _SECRET_NAMES)
+
+
+class Secrecy(Enum):
+    """Mark of a field of a model: ``password: Annotated[str | None, Secrecy.SECRET] = None``.
+
+    Only options of other programs, which are maps of texts, are known by their names alone: `is_secret`.
+    """
+
+    SECRET = auto()
+    PUBLIC = auto()
+    """The name is like that of a secret, and the value is none."""
 
 
 class Secret:

@@ -176,7 +176,7 @@ def test_every_command_is_registered() -> None:
 @pytest.mark.parametrize("name", app.COMMANDS)
 def test_listed_help_is_the_commands_own(name) -> None:
     """The help that lists commands says of each what its own help says first."""
-    own = inspect.cleandoc(app.all_commands()[name].help).partition("\n\n")[0]
+    own = inspect.cleandoc(app.all_commands()[name].help or "").partition("\n\n")[0]
 
     assert app.COMMANDS[name].help == " ".join(own.split())
 

@@ -65,12 +65,14 @@ class Option:
         kind: its values.
         doc: a phrase for documentation.
         default: value if it is not given; `REQUIRED` for none.
+        secret: whether no view shows the value.
     """
 
     name: str
     kind: Kind[object]
     doc: str = ""
     default: object = REQUIRED
+    secret: bool = False
 
 
 def option(kind: Kind[T], default: T, *, name: str = "", secret: bool = False) -> T:
@@ -80,7 +82,7 @@ def option(kind: Kind[T], default: T, *, name: str = "", secret: bool = False) -
         kind: its values.
         default: value if it is not given.
         name: name of the option; derived from that of the field if not given.
-        secret: whether the value is left out of the ``repr``.
+        secret: whether no view shows the value; it is left out of the ``repr``.
 
     >>> @dataclass(frozen=True)
     ... class Pause:
@@ -99,7 +101,7 @@ def option(kind: Kind[T], default: T, *, name: str = "", secret: bool = False) -
     >>> print(*mistakes)
     firstSeconds: could not convert string to float: 'x'
     """
-    metadata = {"option": Option(name, kind, default=default)}
+    metadata = {"option": Option(name, kind, default=default, secret=secret)}
     if isinstance(default, Mapping):
         return field(default_factory=lambda: default, metadata=metadata, repr=not secret)
     return field(default=default, metadata=metadata, repr=not secret)

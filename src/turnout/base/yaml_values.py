@@ -32,7 +32,9 @@ _NUMBERS = frozenset(("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"))
 _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq"))
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-if TYPE_CHECKING or yaml.__with_libyaml__:
+if TYPE_CHECKING:
+    _Parser = Any
+elif yaml.__with_libyaml__:
     _Parser = yaml.cyaml.CParser
 else:
 
@@ -144,7 +146,7 @@ def _mark(text: str, index: int) -> yaml.Mark:
     return yaml.Mark("", index, text.count("\n", 0, index), index - line_start, None, 0)
 
 
-def _error(mark: yaml.Mark | None, problem: str) -> yaml.MarkedYAMLError:
+def _error(mark: yaml.Mark, problem: str) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
 
 
@@ -172,11 +174,9 @@ class _Loader(yaml.composer.Composer, _Parser, yaml.constructor.SafeConstructor,
 
     def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node:  # noqa: ARG002
         """Compose one node; count its depth and the nodes that aliases add."""
-        event = self.peek_event()
+        event: Any = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
-            self.get_event()
-            return self._named(event)
-        assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
+            return self._named(self.get_event())
         tag = event.tag if self._with_tags and (event.tag or "").startswith("!") and event.tag != "!" else None
         if tag is not None:
             event.tag = None
@@ -202,7 +202,7 @@ class _Loader(yaml.composer.Composer, _Parser, yaml.constructor.SafeConstructor,
                 self.anchors[anchor] = node
         return node
 
-    def _check(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
+    def _check(self, event: Any) -> None:
         if event.anchor in self.anchors:
             raise _error(event.start_mark, f"found duplicate anchor {event.anchor!r}")
         if event.tag not in (None, "!") and event.tag not in _PLAIN_TAGS:
@@ -217,7 +217,7 @@ class _Loader(yaml.composer.Composer, _Parser, yaml.constructor.SafeConstructor,
         if surrogate is not None:
             raise _error(event.start_mark, f"the character U+{ord(surrogate[0]):04X} is not allowed")
 
-    def _named(self, event: yaml.AliasEvent) -> yaml.Node:
+    def _named(self, event: Any) -> yaml.Node:
         """Return the node that an alias refers to."""
         if event.anchor not in self.anchors:
             raise _error(event.start_mark, f"found undefined alias {event.anchor!r}")

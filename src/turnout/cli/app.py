@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -202,7 +202,7 @@ def _interrupted(ended: SystemExit) -> bool:
 class _CommandGroup(TyperGroup):
     """The commands of `COMMANDS`; `commands` has placeholders until one is chosen."""
 
-    def __init__(self, **attributes: object) -> None:
+    def __init__(self, **attributes: Any) -> None:
         placeholders = {
             name: TyperCommand(name=name, help=entry.help, rich_help_panel=entry.group)
             for name, entry in COMMANDS.items()

@@ -25,7 +25,7 @@ from turnout.secrets import masked_url
 if TYPE_CHECKING:
     from turnout.engine import Messages
     from turnout.errors import Mistake
-    from turnout.records import Batch
+    from turnout.records.types import ArrowBatch
     from turnout.routes import Route
     from turnout.routes.endpoints import Sink, Source
     from turnout.runtime.endpoints import EndpointProbe
@@ -198,7 +198,7 @@ class _Probing:
     def __init__(self, route: Route, records: int) -> None:
         self.route = route
         self.records = records
-        self.batches: list[Batch] = []
+        self.batches: list[ArrowBatch] = []
         self.index: Index | None = None
         self.subscriptions: list[Subscription] = []
         self.doubts: list[str] = []

@@ -115,7 +115,8 @@ def _engine() -> ModuleType:
         import re2
     except ModuleNotFoundError as missing:
         raise MissingExtraError("regex", "re2") from missing
-    return re2
+    engine: ModuleType = re2
+    return engine
 
 
 def _options(re2: ModuleType, memory: int) -> object:

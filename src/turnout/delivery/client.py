@@ -236,7 +236,9 @@ class Client:
             if target.is_encrypted:
                 context = target.tls or self._tls
                 assert context is not None
-                transport = await self._loop.start_tls(transport, connection, context, server_hostname=target.host)
+                secure = await self._loop.start_tls(transport, connection, context, server_hostname=target.host)
+                assert secure is not None
+                transport = secure
             connection.connection_made(transport)
         except BaseException:
             transport.abort()

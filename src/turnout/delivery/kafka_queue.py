@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar, cast
+from typing import Any, Final, NamedTuple, Self, TypeVar, TypeVarTuple, cast
 
 from turnout.delivery.queue import (
     OF_LETTERS,
@@ -42,8 +42,7 @@ from turnout.routes.webhooks import WebhooksPart
 from turnout.runtime.fence import leased_seconds
 from turnout.runtime.kafka.source import partitions_of
 
-if TYPE_CHECKING:
-    from confluent_kafka import Message
+_Arguments = TypeVarTuple("_Arguments")
 
 
 class _Record(NamedTuple):
@@ -136,7 +135,7 @@ class KafkaDelivery:
         message: of the client.
     """
 
-    def __init__(self, queue: KafkaQueue, record: GroupRecord, message: Message, *, is_repeated: bool) -> None:
+    def __init__(self, queue: KafkaQueue, record: GroupRecord, message: Any, *, is_repeated: bool) -> None:
         self.data: bytes = message.value() or b""
         self.subject = f"{queue.webhooks.subject}.{_text(message.key())}"
         self.sequence = record.offset << _PARTITION_BITS | record.partition
@@ -239,7 +238,7 @@ class KafkaQueue:
         self.table.catch_up()
         self._lookup = self._clients.enter_context(closing(OffsetReader(self._options, self.name)))
 
-    async def _run(self, work: Callable[..., _Result], *arguments: Any) -> _Result:
+    async def _run(self, work: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     @property

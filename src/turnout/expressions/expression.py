@@ -102,7 +102,7 @@ class Inputs:
     def _plain(self, value: object, schema: Schema | None, depth: int, required: Wanted = ALL) -> object:
         self.size += _NODE
         kind = type(value)
-        if kind is str:
+        if isinstance(value, str):
             return self._text(value)
         if value is None or kind is bool or kind is float:
             return value

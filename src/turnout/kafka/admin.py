@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from turnout.base.clocks import EPOCH, milliseconds_now
 from turnout.base.files import FileChanges
@@ -403,7 +403,7 @@ def _has_no_leader(future: Future[object], options: KafkaOptions) -> bool:
     return isinstance(failure, KafkaException) and failure.args[0].name() in _LEADERLESS
 
 
-def _id_text(topic_id: object) -> str | None:
+def _id_text(topic_id: Any) -> str | None:
     """Return a topic's id as text; brokers before KIP-516 give one of zeros."""
     if topic_id is None:
         return None

@@ -16,6 +16,7 @@ from turnout.routes.limits import HealthPart
 from turnout.routes.scheduled import ScheduledPart
 from turnout.routes.values import StoreUrl, interval
 from turnout.routes.webhooks import WebhooksPart
+from turnout.secrets import Secrecy
 from turnout.transforms import ErrorPolicy
 
 _POLICYS = {"predicates": "failed_predicates"}
@@ -112,7 +113,7 @@ class DeadLetterPart(Part):
 
     topic: str = Field(min_length=1)
     context_headers: bool = True
-    secret: str | None = Field(None, min_length=16, repr=False)
+    secret: Annotated[str | None, Field(min_length=16), Secrecy.SECRET] = None
 
     @model_validator(mode="before")
     @classmethod

@@ -14,6 +14,7 @@ from turnout.codecs import named_files
 from turnout.codecs.schema_registry import RegistryOptions
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.options import FILE_OPTIONS
+from turnout.records.types import DynamicValue
 from turnout.routes.connector import Connector
 from turnout.routes.document import SubscriptionsPart
 from turnout.routes.endpoints import Endpoint
@@ -103,7 +104,7 @@ def transforms_of(value: object, folder: FilePath) -> list[Document] | Connector
     raise ConfigError([Mistake("", f"found {value!r}, expected a list, a block or the name of a connector's file")])
 
 
-def mappings_of(value: object, folder: FilePath) -> object:
+def mappings_of(value: DynamicValue, folder: FilePath) -> DynamicValue:
     """Return the ``mappings`` of a route: given in place, or read from a nats-server configuration file.
 
     A file is named as a text, or as ``{file: nats-server.conf, account: ORDERS}`` for the mappings of one account.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -12,7 +13,7 @@ from pydantic_core import ErrorDetails
 from turnout.base.terminal import did_you_mean, nearest
 from turnout.errors import MOST_MISTAKES, Mistake
 from turnout.routes.document import RouteDocument
-from turnout.routes.endpoints import FORMATS, SECRETS, TAGS
+from turnout.routes.endpoints import FORMATS, TAGS, secrets_of
 from turnout.routes.yaml_text import Path, dotted, line_of
 from turnout.secrets import is_secret, masked_url
 
@@ -107,7 +108,7 @@ def _problem(error: ErrorDetails, path: Path, document: object, model: type[Base
         return str(context["error"])
     if kind == "invalid_key":
         return f"found {path[-1]!r}, expected a name: put it in quotes"
-    prefix = f"found {describe_value(value, path)}, expected "
+    prefix = f"found {describe_value(value, path, model)}, expected "
     if kind == "literal_error":
         return prefix + str(context["expected"]) + _near_literal(value, str(context["expected"]))
     if kind in _EXPECTED:
@@ -133,12 +134,20 @@ def _near_literal(value: object, expected: str) -> str:
     return did_you_mean(value, literals) if isinstance(value, str) else ""
 
 
-def describe_value(value: object, path: Path) -> str:
-    """Return a value for an error: short, without passwords; not at all where its place has the name of a secret."""
-    if any(str(step) in SECRETS or is_secret(str(step)) for step in path):
+def describe_value(value: object, path: Path, top: type[BaseModel]) -> str:
+    """Return a value for an error: short, without passwords; not at all where its place may hold a secret."""
+    # A server's address may be a token and a host.
+    if any(step == "servers" or step in secret_names(top) or is_secret(str(step)) for step in path):
         return "a value that is not shown"
     text = masked_url(repr(value))
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+@cache
+def secret_names(top: type[BaseModel] = RouteDocument) -> frozenset[str]:
+    """Return the names of the fields that no view shows, of a model and of those inside it."""
+    inside = {model for field in top.model_fields.values() for model in _models_in(field.annotation)}
+    return secrets_of(top).union(*map(secret_names, inside))
 
 
 def names_at(path: Path, document: object, top: type[BaseModel]) -> list[str]:

@@ -17,6 +17,7 @@ from turnout.base.untrusted import decimal
 from turnout.codecs import Converters, Format, codec_of, converters_of
 from turnout.errors import MOST_MISTAKES, ConfigError, Mistake, SubjectError
 from turnout.records import Schema
+from turnout.records.types import DynamicValue
 from turnout.routes.connector import Connector
 from turnout.routes.document import DeadLetterPart, FeedsPart, RouteDocument, SubscriptionsPart
 from turnout.routes.endpoints import (
@@ -177,7 +178,7 @@ class RouteReader:
         if not isinstance(self.document.get("mappings"), dict | str | None):
             return None
 
-        def read(part: object) -> MappingTable:
+        def read(part: DynamicValue) -> MappingTable:
             mappings = mappings_of(part, self.folder)
             table = MappingTable.from_config(mappings)
             self.notes += [f"mappings: {warning}" for warning in older_meanings(mappings)]

@@ -13,6 +13,7 @@ from turnout.errors import ConfigError
 from turnout.routes.endpoints import Part
 from turnout.routes.endpoints.base import FormatBlock
 from turnout.routes.values import StreamName
+from turnout.secrets import Secrecy
 from turnout.subjects import is_publishable
 from turnout.subjects.pattern import Rights
 from turnout.subscriptions.credentials import MAX_SECRETS, Credentials, secret_bytes
@@ -25,7 +26,7 @@ def _secret(secret: str) -> str:
     return secret
 
 
-Secrets = Annotated[list[Annotated[str, AfterValidator(_secret)]], Field(max_length=MAX_SECRETS, repr=False)]
+Secrets = Annotated[list[Annotated[str, AfterValidator(_secret)]], Field(max_length=MAX_SECRETS), Secrecy.SECRET]
 
 
 SHARES: Final = 8
@@ -47,7 +48,7 @@ class WebhookEndpoint(Part):
 
     url: str
     secrets: Secrets = Field(default_factory=list)
-    credentials: dict[str, object] | None = Field(default=None, repr=False)
+    credentials: Annotated[dict[str, object] | None, Secrecy.SECRET] = None
     delivery: dict[str, object] | None = None
 
     @field_validator("url")
@@ -125,7 +126,7 @@ class WebhooksPart(Part):
     )
     allow: list[str] = Field(default_factory=list)
     value: FormatBlock = None
-    proxy: Annotated[str, Field(repr=False)] = "environment"
+    proxy: str = "environment"
     proxy_lookups: bool = False
     consent: ConsentKind = "none"
     origin: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,253}$")] | None = None

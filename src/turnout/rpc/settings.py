@@ -123,7 +123,7 @@ class ServerSettings:
     grace_seconds: float = option(_SECONDS, 10.0)
     metrics_port: int | None = option(_PORT, None)
     tls_certificate: Path | None = option(_FILE, None, name="API_TLS_CERT")
-    tls_key: Path | None = option(_FILE, None)
+    tls_key: Path | None = option(_FILE, None, secret=True)
     tls_client_ca: Path | None = option(_FILE, None)
     jwt: JwtSettings | None = option(of_text(_jwt), None)
     tokens: tuple[AcceptedToken, ...] = option(of_text(_tokens), (), name="API_TOKENS_FILE", secret=True)

@@ -38,6 +38,7 @@ from turnout.routes.variables import Variables
 from turnout.routes.yaml_text import Path as Location
 from turnout.rpc.caller import Right
 from turnout.rpc.jwt_tokens import JwtSettings
+from turnout.secrets import Secrecy
 from turnout.server.security import MAX_BODY
 from turnout.subjects import is_publishable
 from turnout.subjects.pattern import Rights
@@ -129,7 +130,7 @@ class InputPart(Part):
     """
 
     kind: InputKind
-    secrets: Annotated[list[str], Field(min_length=1, max_length=4, repr=False)]
+    secrets: Annotated[list[str], Field(min_length=1, max_length=4), Secrecy.SECRET]
     subject: str
     sink: NatsSink
     tolerance: Seconds = Field(default=300.0, gt=0)
@@ -239,7 +240,7 @@ class OidcPart(Part):
 
     issuer: str
     client_id: Annotated[str, Field(min_length=1)]
-    client_secret: SecretStr = SecretStr("")
+    client_secret: Annotated[SecretStr, Secrecy.SECRET] = SecretStr("")
     url: str
     scopes: tuple[Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")], ...] = ("openid", "profile")
     name_claim: str = "preferred_username"
@@ -407,8 +408,8 @@ class ServerConfig(Part):
     route_variables: tuple[VariableName, ...] = ()
     insecure: bool = False
     tls: TlsPart | None = None
-    tokens: Path | None = None
-    jwt: JwtSettings | None = None
+    tokens: Annotated[Path | None, Secrecy.PUBLIC] = None
+    jwt: Annotated[JwtSettings | None, Secrecy.PUBLIC] = None
     oidc: OidcPart | None = None
     store: str | None = None
     grpc: GrpcPart = Field(default_factory=GrpcPart)

@@ -140,7 +140,7 @@ class PostgresLease:
     def read(self) -> tuple[str, str] | None:
         """Return the text and its version."""
         found = self._row("SELECT text, version FROM {schema}.lease WHERE name = %s", (self._name,))
-        return None if found is None else (found[0], str(found[1]))
+        return None if found is None else (str(found[0]), str(found[1]))
 
     def write(self, text: str, version: str | None) -> str:
         """Replace the text of the version, in one statement."""

@@ -186,8 +186,8 @@ class DeliverySettings:
     format: BodyFormat = option(Kind(_format), "standard")
     headers: Mapping[str, str] = option(Kind(_headers), {})
     header_names: Mapping[str, str] = option(Kind(read_header_names), {})
-    secrets: tuple[SigningSecret, ...] = option(Kind(read_secrets), ())
-    credentials: SigningSecret | None = option(Kind(read_credentials), None)
+    secrets: tuple[SigningSecret, ...] = option(Kind(read_secrets), (), secret=True)
+    credentials: SigningSecret | None = option(Kind(read_credentials), None, secret=True)
 
     def __post_init__(self) -> None:
         mistakes: list[Mistake] = []

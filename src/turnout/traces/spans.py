@@ -200,9 +200,14 @@ def micro_batch_context(query: str, batch: int) -> SpanContext:
     return SpanContext(int.from_bytes(digest[:16]), int.from_bytes(digest[16:24]), 1)
 
 
+class _Counts(Protocol):
+    @property
+    def read(self) -> int: ...
+
+
 class _HasSpans(Protocol):
     @property
-    def counts(self) -> object: ...
+    def counts(self) -> _Counts: ...
     @property
     def spans(self) -> Sequence[Span]: ...
 

@@ -129,6 +129,7 @@ SECRET: Document = {
     "spark": {"spark.acme.password": "p"},
     "transforms": [{"name": "t", "type": "InsertHeader", "header": "h", "value.literal": "http://u:p@a"}],
     "mappings": {"a.*": "b.{{wildcard(1)}}"},
+    "value": {"format": "avro", "registry": {"url": "http://r:1", "auth": {"user": "u", "password": "p"}}},
     "sink": {"format": "kafka", "servers": "k:1", "options": {"kafka.ssl.key.password": "p"}},
 }
 GUESSES: list[Document] = [
@@ -137,6 +138,7 @@ GUESSES: list[Document] = [
     {"subscriptions": {"store": "mongodb://u:guess@db/x"}},
     {"spark": {"spark.acme.password": "guess"}},
     {"transforms": [{"name": "t", "type": "InsertHeader", "header": "h", "value.literal": "http://u:guess@a"}]},
+    {"value": {"format": "avro", "registry": {"url": "http://r:1", "auth": {"user": "u", "password": "guess"}}}},
     {"sink": {"format": "kafka", "servers": "k:1", "options": {"kafka.ssl.key.password": "guess"}}},
 ]
 

@@ -46,7 +46,7 @@ def validator_of(text: str, references: Sequence[tuple[str, str]]) -> Validate:
     work = _Work(Documents.parse(text, references))
     by_name = {name: json.loads(other) for name, other in references}
 
-    def retrieve(uri: str) -> object:
+    def retrieve(uri: str) -> JsonObject:
         name = next((name for name in by_name if uri in (name, f"json-schema:///{name}")), None)
         if name is None:
             raise ValueError(f"no schema {uri!r} among the references")

@@ -136,12 +136,12 @@ class RegistryOptions:
 
     urls: tuple[str, ...] = option(_URLS, (), name="url")
     user: str | None = option(_HIDDEN, None, name="auth.user")
-    password: Secret | None = option(_SECRET, None, name="auth.password")
-    token: Secret | None = option(_SECRET, None, name="auth.token")
+    password: Secret | None = option(_SECRET, None, name="auth.password", secret=True)
+    token: Secret | None = option(_SECRET, None, name="auth.token", secret=True)
     ca: str | None = option(_FILE, None, name="tls.ca")
     certificate: str | None = option(_FILE, None, name="tls.certificate")
-    key: str | None = option(_FILE, None, name="tls.key")
-    key_password: Secret | None = option(_SECRET, None, name="tls.keyPassword")
+    key: str | None = option(_FILE, None, name="tls.key", secret=True)
+    key_password: Secret | None = option(_SECRET, None, name="tls.keyPassword", secret=True)
     timeout: float = option(_number(600), 10.0)
     retries: int = option(_whole(20), 3)
     wait: float = option(_number(86_400, 0), 60.0)
@@ -355,9 +355,9 @@ def only(name: str, required: bool) -> Option:
 CONVERTER: Final = (
     Option("schema.registry.url", Kind(str), "the registry's URLs, separated by commas", None),
     Option("basic.auth.credentials.source", words("URL", "USER_INFO"), "source of user and password", "URL"),
-    Option("basic.auth.user.info", Kind(str), "user and password, with a colon between", None),
+    Option("basic.auth.user.info", Kind(str), "user and password, with a colon between", None, secret=True),
     Option("bearer.auth.credentials.source", words("STATIC_TOKEN"), "source of the token", "STATIC_TOKEN"),
-    Option("bearer.auth.token", Kind(str), "the token", None),
+    Option("bearer.auth.token", Kind(str), "the token", None, secret=True),
     replace(_STRATEGY, name="key.subject.name.strategy", doc="the subject of keys"),
     replace(_STRATEGY, name="value.subject.name.strategy", doc="the subject of values"),
     flag("auto.register.schemas", "whether schemas that are new are registered"),

@@ -24,7 +24,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 from urllib.parse import ParseResult
 
 import nats.errors
-from nats.aio.client import DEFAULT_BUFFER_SIZE, Client
+from nats.aio.client import DEFAULT_BUFFER_SIZE, Client, Srv
 from nats.aio.transport import TcpTransport
 from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
@@ -405,10 +405,10 @@ class BoundedClient(Client):  # type: ignore[misc, unused-ignore]
         self._attempt: asyncio.Task[object] | None = None
         self.tls_context: Callable[[], ssl.SSLContext] | None = None
 
-    async def _connect_to_server(self, server: object) -> None:
+    async def _connect_to_server(self, server: Srv) -> None:
         """Connect like nats-py, but close the socket of an attempt that failed or was stopped."""
         if self._transport:
-            self._transport.close()
+            cast("Any", self._transport).close()
         if server.uri.scheme in ("ws", "wss"):
             await super()._connect_to_server(server)
             return

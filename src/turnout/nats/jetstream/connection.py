@@ -15,10 +15,10 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import nats.errors
-from nats.aio.client import Client
+from nats.aio.client import Client, Srv
 from nats.aio.subscription import Subscription
 
 from turnout.base.untrusted import JsonMapping, JsonObject
@@ -119,7 +119,7 @@ class NatsConnection(BoundedClient):
         self.handlers: dict[bytes, Handler] = {}
         self._ps = self._parser = FrameParser(self, self.handlers)
         self._report_to = error_callback
-        self._reports: set[asyncio.Future[object]] = set()
+        self._reports: set[asyncio.Future[None]] = set()
         self.on_reconnected: list[Callable[[], None]] = []
         self.on_disconnected: list[Callable[[], None]] = []
         self.on_closed: list[Callable[[], None]] = []
@@ -195,7 +195,7 @@ class NatsConnection(BoundedClient):
 
     def _secure(self, greeting: JsonObject) -> None:
         """Enforce the TLS rule: nats-py alone uses no TLS unless the server requires it."""
-        server = self._current_server.uri
+        server = cast("Srv", self._current_server).uri
         if self.options["tls_handshake_first"] or server.scheme == "wss":
             return
         requested = "tls" in self.options or any(server.uri.scheme == "tls" for server in self._server_pool)
@@ -232,7 +232,7 @@ class NatsConnection(BoundedClient):
             self._reports.add(task)
             task.add_done_callback(self._reported)
 
-    def _reported(self, task: asyncio.Future[object]) -> None:
+    def _reported(self, task: asyncio.Future[None]) -> None:
         self._reports.discard(task)
         if not task.cancelled() and task.exception() is not None:
             _log.error("the error callback failed", exc_info=task.exception())

@@ -13,11 +13,12 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Annotated, Final, Self, TypeAlias
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from turnout.base.options import Option, camel_case, of_text, option, options_of, read_options
 from turnout.errors import ConfigError, MissingExtraError, Mistake, StreamError
+from turnout.secrets import Secrecy
 
 DEFAULT_WINDOW: Final = 4000
 """Messages without an acknowledgement, where a publisher has no other limit."""
@@ -345,6 +346,9 @@ class Prefix:
         return f"{self.text}{subject}" if self.objects and not self.is_default else subject
 
 
+_SecretText: TypeAlias = Annotated[str | None, Secrecy.SECRET]
+
+
 @dataclass(kw_only=True)
 class ConnectionSettings:
     """Settings of a connection to a nats-server, one field per option of docs/nats.md; None is the default.
@@ -375,16 +379,16 @@ class ConnectionSettings:
 
     servers: str | list[str]
     user: str | None = None
-    password: str | None = None
-    token: str | None = None
-    nkey_seed: str | None = None
-    nkey_seed_file: str | None = None
-    credentials: str | None = None
+    password: _SecretText = None
+    token: _SecretText = None
+    nkey_seed: _SecretText = None
+    nkey_seed_file: _SecretText = None
+    credentials: _SecretText = None
     tls: bool | None = None
     tls_first: bool | None = None
     tls_ca: str | None = None
     tls_cert: str | None = None
-    tls_key: str | None = None
+    tls_key: _SecretText = None
     tls_hostname: str | None = None
     tls_insecure: bool | None = None
     api_prefix: str | None = None

@@ -1,8 +1,8 @@
 """Sources and sinks: contents of ``source:``, ``sink:`` and ``sinks:`` for each format."""
 
-from turnout.routes.endpoints.base import Endpoint, Part, Sink, Source
+from turnout.routes.endpoints.base import Endpoint, Part, Sink, Source, secrets_of
 from turnout.routes.endpoints.files import FileSink, FileSource
-from turnout.routes.endpoints.formats import FORMATS, SECRETS, TAGS, AnySink, AnySource, kind_of
+from turnout.routes.endpoints.formats import FORMATS, TAGS, AnySink, AnySource, kind_of
 from turnout.routes.endpoints.kafka import KafkaSink, KafkaSource
 from turnout.routes.endpoints.nats import NatsSink, NatsSource
 from turnout.routes.endpoints.tables import (
@@ -22,7 +22,6 @@ from turnout.routes.endpoints.tables import (
 
 __all__ = [
     "FORMATS",
-    "SECRETS",
     "TAGS",
     "AnySink",
     "AnySource",
@@ -49,4 +48,5 @@ __all__ = [
     "TableSink",
     "TableSource",
     "kind_of",
+    "secrets_of",
 ]

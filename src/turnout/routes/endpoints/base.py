@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
@@ -13,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from turnout.base.untrusted import JsonObject
 from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.routes.values import listed
-from turnout.secrets import is_secret, masked_url
+from turnout.secrets import Secrecy, is_secret, masked_url
 from turnout.subjects import matches
 from turnout.subjects.pattern import check_pattern
 from turnout.subscriptions.destinations import Timing
@@ -24,6 +25,26 @@ class Part(BaseModel):
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, alias_generator=to_camel, hide_input_in_errors=True, strict=False, defer_build=True
+    )
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, object]]:
+        """Return the fields that a printed block shows, without secrets."""
+        secrets = secrets_of(type(self))
+        for name, value in super().__repr_args__():
+            yield name, "***" if name in secrets and value else _shown(value)
+
+
+@cache
+def secrets_of(model: type[BaseModel]) -> frozenset[str]:
+    """Return the names, in both spellings, of the fields of a model that no view shows.
+
+    They are declared `Secrecy.SECRET`; fields of a model that is not turnout's count by their names.
+    """
+    return frozenset(
+        name
+        for field, info in model.model_fields.items()
+        if Secrecy.SECRET in info.metadata or (Secrecy.PUBLIC not in info.metadata and is_secret(field))
+        for name in (field, info.alias or field)
     )
 
 
@@ -62,12 +83,6 @@ class Endpoint(Part):
 
     renamed: ClassVar[dict[str, str]] = {}
     """Keys that Spark knows by another name."""
-
-    def __repr_args__(self) -> Iterable[tuple[str | None, object]]:
-        """Return the fields that a printed endpoint shows, without secrets."""
-        for name, value in super().__repr_args__():
-            secret = name is not None and is_secret(name) and value is not None
-            yield name, "***" if secret else _shown(value)
 
     def options(self) -> dict[str, str]:
         """Return the options for Spark's reader or writer, without options that are not set."""

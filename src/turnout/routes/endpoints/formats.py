@@ -100,9 +100,6 @@ TYPED = tuple(name for format_ in _ALL if issubclass(format_.source, TableSource
 TAGS = tuple(format_.tag for format_ in _ALL)
 """Names of the families in the paths of pydantic's errors; not part of the author's path."""
 
-SECRETS = frozenset({"password", "token", "nkeySeed", "servers"})
-"""Keys whose values are not shown in errors; a server's address may hold a password."""
-
 
 def format_of(endpoint: Endpoint) -> EndpointFormat:
     """Return the format of an endpoint."""

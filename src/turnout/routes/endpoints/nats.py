@@ -27,7 +27,7 @@ else:
         __doc__=ConnectionSettings.__doc__,
         **{
             name: (kind, getattr(ConnectionSettings, name, ...))
-            for name, kind in get_type_hints(ConnectionSettings).items()
+            for name, kind in get_type_hints(ConnectionSettings, include_extras=True).items()
         },
     )
 

@@ -19,9 +19,8 @@ from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.nats import wire
 from turnout.nats.wire import Connection
 from turnout.records.types import ArrowBatch
-from turnout.routes.endpoints import Endpoint, NatsSource
+from turnout.routes.endpoints import Endpoint, NatsSource, secrets_of
 from turnout.routes.values import listed
-from turnout.secrets import is_secret
 from turnout.subjects.pattern import common
 
 if TYPE_CHECKING:
@@ -258,7 +257,7 @@ def other_changes(old: Endpoint, new: Endpoint, handled: Collection[str]) -> Ite
         if name == "start":
             reason = "it has an effect where there is no checkpoint; reset the offsets to go elsewhere"
             yield safe_change("source.start", reason)
-        elif is_secret(name):
+        elif name in secrets_of(type(old)):
             yield safe_change(f"source.{name}", "the reader does not affect the records")
         else:
             yield safe_change(f"source.{name}", "it changes how the source is read, and not where")

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, StrictInt, StrictStr
 
 from turnout.base.yaml_values import compose
 from turnout.errors import RouteError
+from turnout.routes.mistakes import secret_names
 from turnout.rpc.caller import Right
 from turnout.secrets import is_secret, masked_url
 from turnout.server.preconditions import Conditions
@@ -70,7 +71,11 @@ def _secrets(node: yaml.Node | None) -> Iterator[tuple[int, int]]:
         return
     for name, value in node.value:
         variable = isinstance(value, yaml.ScalarNode) and value.value.startswith("${")
-        if isinstance(name, yaml.ScalarNode) and is_secret(name.value) and not variable:
+        if (
+            isinstance(name, yaml.ScalarNode)
+            and (name.value in secret_names() or is_secret(name.value))
+            and not variable
+        ):
             yield value.start_mark.index, value.end_mark.index
         else:
             yield from _secrets(value)

@@ -16,8 +16,9 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from turnout.history.masking import describe_path, uncovered_by
+from turnout.records.types import DynamicValue
 from turnout.routes import Route
-from turnout.routes.endpoints import Source
+from turnout.routes.endpoints import Source, secrets_of
 from turnout.runtime.checkpoint import checkpoint_of
 from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.endpoints.adapter import Change, Start, safe_change, unsafe_change
@@ -88,26 +89,27 @@ def compatibility(old: Route, new: Route, *, masked: bool = False) -> list[Chang
     return [*uncovered, *_whole(old, new), *_source(old.source, new.source), *_work(old, new)]
 
 
-def _without_secrets(value: object, name: str = "") -> object:
-    """Return a copy of a part of a route with a mask in place of every secret; *name* is the option's."""
-    if value is not None and is_secret(name):
+def _without_secrets(value: DynamicValue, *, secret: bool = False) -> DynamicValue:
+    """Return a copy of a part of a route with a mask in place of every secret."""
+    if value is not None and secret:
         return "***"
     if isinstance(value, str):
         return masked_url(value)
     if isinstance(value, BaseModel):
-        return value.model_copy(update={field: _without_secrets(part, field) for field, part in value})
+        names = secrets_of(type(value))
+        return value.model_copy(update={name: _without_secrets(part, secret=name in names) for name, part in value})
     if isinstance(value, Mapping):
-        return {key: _without_secrets(part, str(key)) for key, part in value.items()}
+        return {key: _without_secrets(part, secret=is_secret(str(key))) for key, part in value.items()}
     if type(value) in (list, tuple):
         return type(value)(_without_secrets(part) for part in value)
     if is_dataclass(value) and not isinstance(value, type):
         # Not dataclasses.replace, which would check values that have changed.
         masked = copy.copy(value)
         for field in fields(value):
-            part = getattr(value, field.name)
-            # The tokens of a subject are no secret.
-            option = field.name if isinstance(part, str) else ""
-            object.__setattr__(masked, field.name, _without_secrets(part, option))
+            part, option = getattr(value, field.name), field.metadata.get("option")
+            # Of fields that are no options, the tokens of a subject are no secret.
+            secret = option.secret if option is not None else isinstance(part, str) and is_secret(field.name)
+            object.__setattr__(masked, field.name, _without_secrets(part, secret=secret))
         return masked
     return value
 

@@ -35,6 +35,7 @@ from turnout.records.field_paths import (
     listed_path,
     texts_at,
 )
+from turnout.records.types import NewColumn
 from turnout.spark.frames.columns import HEADERS, case_rule, foreign, is_headers, schema_of, with_record_names
 from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot, Store
@@ -148,7 +149,7 @@ class FrameMetadata:
     def _batch(self, arrow: pa.RecordBatch) -> Batch:
         """Return the records with only the columns that conditions use."""
         count = arrow.num_rows
-        nothing: list[None] = [None] * count
+        nothing: NewColumn = [None] * count
         timestamps = nothing
         if "timestamp" in self.columns_read:
             timestamps = millis_of(whole(arrow.column("timestamp"))).to_pylist()

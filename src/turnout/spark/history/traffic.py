@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -96,7 +96,7 @@ def traffic_in_tasks(
 
 
 def _traffic(rows: Iterable[Row], snapshot: Snapshot, anchors: AnchorTraffic) -> Traffic:
-    sums: dict[str, dict[object, tuple[int, int]]] = {kind: {} for kind in (_RECORDS, _FIRED, _DELIVERED, _ANCHOR)}
+    sums: dict[str, dict[Any, tuple[int, int]]] = {kind: {} for kind in (_RECORDS, _FIRED, _DELIVERED, _ANCHOR)}
     for kind, id_, destination, anchor, count, other in rows:
         key = {_RECORDS: None, _FIRED: id_, _DELIVERED: (id_, destination), _ANCHOR: anchor}[kind]
         sums[kind][key] = count, other

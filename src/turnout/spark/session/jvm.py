@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -109,7 +109,7 @@ def knock(session: SparkSession) -> None:
     Raises:
         RunError: it does not.
     """
-    client = session.client
+    client: Any = session.client
     _knock(f"{_SCHEME}{client._builder.endpoint}")  # noqa: SLF001 - PySpark tells the host alone
 
 

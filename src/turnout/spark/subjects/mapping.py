@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +55,7 @@ def is_too_large(program: MappingProgram) -> bool:
 
 def mapped_in_python(table: MappingTable, subject: Column, cluster: str | None, bits: Column) -> Column:
     """Return the mapped subjects as `turnout.subjects.Mapper` gives them, with the same draws as the expression has."""
-    function = arrow_udf(_mapping(table, cluster), "binary")
+    function = cast("Any", arrow_udf)(_mapping(table, cluster), "binary")
     return from_bytes(function(as_bytes(subject), draw_of(bits)))
 
 

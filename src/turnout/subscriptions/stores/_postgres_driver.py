@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from turnout.base.untrusted import JsonObject
 from turnout.errors import (
@@ -36,7 +36,7 @@ except ModuleNotFoundError as missing:
 if TYPE_CHECKING:
     from psycopg.abc import RV, PQGen
 
-Connection: TypeAlias = "psycopg.Connection[tuple[object, ...]]"
+Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 Statement: TypeAlias = "sql.SQL"
 
 _WAIT_SECONDS = 60.0
@@ -62,7 +62,7 @@ class _NoAnswerError(psycopg.OperationalError):
     """Raised when the server keeps the connection and does not answer in time, like one that is frozen."""
 
 
-class _BoundedConnection(psycopg.Connection[tuple[object, ...]]):
+class _BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
     """Connection that waits for each statement only as long as the server may take for it.
 
     The server's own limit does nothing if the server itself is frozen.
@@ -70,7 +70,7 @@ class _BoundedConnection(psycopg.Connection[tuple[object, ...]]):
 
     limit = _WAIT_SECONDS
 
-    def wait(self, gen: PQGen[RV], *args: float, **kwargs: float) -> RV:
+    def wait(self, gen: PQGen[RV], *args: Any, **kwargs: Any) -> RV:
         """Consume a generator of the driver, within the limit."""
         return super().wait(self._within_limit(gen), *args, **kwargs)
 
@@ -88,7 +88,8 @@ class _BoundedConnection(psycopg.Connection[tuple[object, ...]]):
                     raise _NoAnswerError(f"it has not answered for {limit:.3g} s")
                 wanted = steps.send(ready)
         except StopIteration as end:
-            return end.value
+            value: RV = end.value
+            return value
 
 
 class Database:

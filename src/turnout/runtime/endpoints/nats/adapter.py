@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from turnout.base.untrusted import JsonMapping, JsonObject, is_whole
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
@@ -151,7 +151,7 @@ class NatsAdapter(EndpointAdapter):
         """Return the sequence of each stream that a start means now."""
         from turnout.nats.wire.streams import resolve
 
-        position: str | int | datetime = self._source.start if start is None else start
+        position: Any = self._source.start if start is None else start
         if isinstance(position, str) and position not in ("earliest", "latest"):
             position = datetime.fromisoformat(position)
         with self._opened() as connection:
