@@ -9,10 +9,16 @@ import yaml
 
 from tests.documentation import blocks
 from turnout.routes import Route
-from turnout.routes.document import DeadLetterPart, ErrorsPart, RouteDocument, SubscriptionsPart, TriggerPart
+from turnout.routes.document import (
+    DeadLetterPart,
+    ErrorsPart,
+    RouteDocument,
+    ScheduledPart,
+    SubscriptionsPart,
+    TriggerPart,
+)
 from turnout.routes.endpoints import FileSink, FileSource, KafkaSink, KafkaSource, NatsSink, NatsSource, Part
 from turnout.routes.limits import HealthPart
-from turnout.routes.scheduled import ScheduledPart
 from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 
 ROUTES = {block.text.partition("\n")[0].split()[1]: block.text for block in blocks("complete-route.md", "yml")}

@@ -16,13 +16,13 @@ from pydantic import ValidationError
 from tests.contracts.store import subscription
 from tests.http_servers import server_of
 from turnout.errors import SubscriptionError
-from turnout.rpc import jwt_tokens
+from turnout.rpc import tokens
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.client import Channel
-from turnout.rpc.jwt_tokens import JwtSettings, JwtVerifier
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.status import RefusedError
+from turnout.rpc.tokens import JwtSettings, JwtVerifier
 from turnout.server.security import TokenFile
 from turnout.subscriptions.tenants import Quota
 
@@ -172,7 +172,7 @@ def test_keys_that_cannot_be_fetched(issuer, settings_):
 @pytest.mark.parametrize("behaviour", ["drip", "endless"])
 def test_an_issuer_that_does_not_end(issuer, settings_, behaviour, monkeypatch):
     """One caller waits for it, within a total time; callers with a known key do not wait meanwhile."""
-    monkeypatch.setattr(jwt_tokens, "_TIMEOUT_SECONDS", 4.0)
+    monkeypatch.setattr(tokens, "_TIMEOUT_SECONDS", 4.0)
     usual = issuer.file.read_bytes()
     with server_of(lambda: behaviour if ended else usual) as server:
         ended: list[int] = []

@@ -19,8 +19,7 @@ from tests.postgres import NotAvailable, Postgres
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, ConnectionLostError, RunError
 from turnout.runtime.shares import Member, Table
-from turnout.server.election import Elector, LeaseConflictError, LeaseStore
-from turnout.server.leases import KubernetesLease, lease_store
+from turnout.server.election import Elector, KubernetesLease, LeaseConflictError, LeaseStore, lease_store
 
 TEXT = Table({"a": Member(1, 5.0, "http://a")}, [("a", 1)]).text().decode()
 OTHER = Table({"b": Member(1, 5.0, "http://b")}, [("b", 2)]).text().decode()

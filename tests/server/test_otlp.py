@@ -22,7 +22,7 @@ from turnout.base.histogram import Histogram
 from turnout.engine.counts import Flow
 from turnout.errors import ConfigError, MissingExtraError
 from turnout.server.config import ServerConfig
-from turnout.server.otlp import endpoint_of
+from turnout.server.metrics import endpoint_of
 from turnout.server.serving import RouteServer
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import add, sub
-from typing import Final, Self
-
-from turnout.base.untrusted import JsonMapping
+from typing import Any, Final, Self
 
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """The largest duration of each bucket but the last, in seconds; the last has no bound."""
@@ -93,7 +91,7 @@ class Histogram:
         return {"count": self.count, "seconds": round(self.seconds, 6), "buckets": buckets}
 
     @classmethod
-    def from_dict(cls, written: JsonMapping) -> Histogram:
+    def from_dict(cls, written: Mapping[str, Any]) -> Histogram:
         """Inverse of `as_dict`; buckets with foreign bounds are re-binned."""
         counts = sum((cls.of(float(bound), count) for bound, count in written["buckets"].items()), Histogram()).counts
         return Histogram(counts, float(written["seconds"]))

@@ -40,8 +40,8 @@ from turnout.nats.protocol.headers import Headers
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.wire.packing import pack
 from turnout.routes import Route
+from turnout.routes.document import ScheduledPart
 from turnout.routes.endpoints import KafkaSink, NatsSink
-from turnout.routes.scheduled import ScheduledPart
 from turnout.runtime.kafka.publisher import KafkaSinkOptions
 from turnout.runtime.nats.sink import SinkOptions, lines_of
 from turnout.runtime.preflight import make_delay_stream

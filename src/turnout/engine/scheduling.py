@@ -22,7 +22,7 @@ from turnout.engine.reading import Consumed
 from turnout.records import Batch, Headers
 from turnout.records.types import RowIds
 from turnout.routes import Route
-from turnout.routes.scheduled import ScheduledPart
+from turnout.routes.document import ScheduledPart
 from turnout.subscriptions.destinations import MICROSECONDS, MOST_SECONDS, Timing
 
 AT: Final = "Turnout-Deliver-At"

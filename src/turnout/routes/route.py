@@ -14,11 +14,10 @@ from turnout.base.files import MAX_BYTES
 from turnout.base.terminal import plural
 from turnout.codecs import Format
 from turnout.errors import ConfigError, Mistake, RouteError
-from turnout.routes.document import DeadLetterPart, SubscriptionsPart, TriggerPart
+from turnout.routes.document import DeadLetterPart, ScheduledPart, SubscriptionsPart, TriggerPart
 from turnout.routes.endpoints import Lookup, Sink, Source
 from turnout.routes.limits import CallerLimits, HealthPart
 from turnout.routes.reader import RouteReader
-from turnout.routes.scheduled import ScheduledPart
 from turnout.routes.variables import Variables
 from turnout.routes.webhooks import WebhooksPart
 from turnout.routes.written_formats import WrittenFormats

@@ -15,8 +15,7 @@ from turnout.base.http_exchange import is_loopback
 from turnout.base.options import Option, of_text, option, options_of, read_options
 from turnout.base.untrusted import decimal
 from turnout.errors import ConfigError, Mistake
-from turnout.rpc.jwt_tokens import JwtSettings
-from turnout.rpc.tokens import AcceptedToken, read_tokens
+from turnout.rpc.tokens import AcceptedToken, JwtSettings, read_tokens
 from turnout.subjects.pattern import check_pattern
 
 _FEWEST_WORKERS: Final = 2

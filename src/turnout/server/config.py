@@ -37,7 +37,7 @@ from turnout.routes.mistakes import names_at
 from turnout.routes.variables import Variables
 from turnout.routes.yaml_text import Path as Location
 from turnout.rpc.caller import Right
-from turnout.rpc.jwt_tokens import JwtSettings
+from turnout.rpc.tokens import JwtSettings
 from turnout.secrets import Secrecy
 from turnout.server.security import MAX_BODY
 from turnout.subjects import is_publishable

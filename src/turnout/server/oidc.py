@@ -23,8 +23,8 @@ from turnout.base.http_exchange import exchange
 from turnout.base.untrusted import JsonObject
 from turnout.errors import TurnoutError
 from turnout.rpc.caller import Caller, Right
-from turnout.rpc.jwt_tokens import JwtSettings, JwtVerifier
 from turnout.rpc.status import RefusedError
+from turnout.rpc.tokens import JwtSettings, JwtVerifier
 from turnout.server.config import OidcPart, is_safe
 from turnout.server.security import Authenticator, Principal, SlowAuthenticator
 

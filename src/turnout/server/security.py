@@ -24,9 +24,8 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.rpc.caller import Caller
-from turnout.rpc.jwt_tokens import JwtSettings, JwtVerifier
 from turnout.rpc.status import RefusedError
-from turnout.rpc.tokens import Tokens, read_tokens
+from turnout.rpc.tokens import JwtSettings, JwtVerifier, Tokens, read_tokens
 from turnout.server.errors import problem
 
 MAX_BODY = 4 << 20

@@ -31,17 +31,15 @@ from turnout.rpc.status import RefusedError
 from turnout.runtime.cursors import cursor_in
 from turnout.server.config import HaPart, ServerConfig
 from turnout.server.deliveries import ScheduledDeliveries, WebhookDeliveries
-from turnout.server.election import Elector, Leadership
+from turnout.server.election import Elector, Leadership, lease_store
 from turnout.server.errors import RETRY_SECONDS, status_of
 from turnout.server.events import Events, Recorder
 from turnout.server.feeds import Feed
 from turnout.server.health import Health, LossMonitor, Survey, reach_all
 from turnout.server.inputs import Intake
-from turnout.server.leases import lease_store
 from turnout.server.listener import HttpServer, LimitedProtocol, LimitedWebSocket
-from turnout.server.metrics import Metrics
+from turnout.server.metrics import Metrics, Push, endpoint_of
 from turnout.server.oidc import with_sessions
-from turnout.server.otlp import Push, endpoint_of
 from turnout.server.rest.app import TracedApp, build_app, guarded
 from turnout.server.rest.dependencies import Parts
 from turnout.server.routes.routes import Routes

@@ -44,7 +44,7 @@ def validator_of(text: str, references: Sequence[tuple[str, str]]) -> Validate:
     except ModuleNotFoundError as missing:
         raise MissingExtraError("jsonschema", "jsonschema-rs") from missing
     work = _Work(Documents.parse(text, references))
-    by_name = {name: json.loads(other) for name, other in references}
+    by_name: dict[str, JsonObject] = {name: json.loads(other) for name, other in references}
 
     def retrieve(uri: str) -> JsonObject:
         name = next((name for name in by_name if uri in (name, f"json-schema:///{name}")), None)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from turnout.nats.wire.streams import StreamPosition
     from turnout.records.published import Published, Refuse
     from turnout.records.types import Fields
+    from turnout.routes.document import ScheduledPart
     from turnout.routes.endpoints import Source
-    from turnout.routes.scheduled import ScheduledPart
     from turnout.routes.webhooks import WebhooksPart
     from turnout.runtime.cursors import FeedCursor
     from turnout.runtime.offsets import Offsets

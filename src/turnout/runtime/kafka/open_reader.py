@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import pyarrow as pa
 
@@ -21,9 +21,6 @@ from turnout.records.listed import TOPIC_ID, ListedRecords
 from turnout.records.types import ArrowBatch
 from turnout.runtime.kafka.source import KafkaOffsets, KafkaSourceOptions, by_topic
 from turnout.runtime.open_splits import OpenPosition
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message
 
 _CHECK_SECONDS: Final = 1.0
 _FEW_RECORDS: Final = 200
@@ -91,7 +88,7 @@ class KafkaOpenReader(PartitionFollower):
             self.has_ended = True
         return is_planned
 
-    def _columns(self, records: list[Message]) -> ArrowBatch | ListedRecords:
+    def _columns(self, records: list[Any]) -> ArrowBatch | ListedRecords:
         def batch() -> ArrowBatch:
             columns = record_batch(None, 0, records)
             if not self._start.identified:

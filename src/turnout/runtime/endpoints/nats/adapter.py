@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from turnout.engine import Messages
     from turnout.engine.sample_records import SampleRecord
     from turnout.records.published import Published, Refuse
-    from turnout.routes.scheduled import ScheduledPart
+    from turnout.routes.document import ScheduledPart
     from turnout.routes.webhooks import WebhooksPart
     from turnout.runtime.endpoints.nats.history import NatsFeedRecords, NatsHistory, NatsLetters
 
