@@ -3,8 +3,10 @@
 ``python -m tools.run_tests``; with ``--every`` the heavy tests too; with ``--strict`` a test that needs a second try is
 a failure. Other arguments go to one ordinary run of pytest instead.
 
-Many tests wait for servers, so there are more processes than cores. Tests that pass only at the second try are printed
-and counted at the end, and fail ``--strict`` unless `UNSTABLE` names them with a reason.
+Before them the user's cache gets what they would wait for or make several times: compiled loops, and the archive
+of Spark's classes, which halves the start of each JVM. Many tests wait for servers, so there are more processes than
+cores. Tests that pass only at the second try are printed and counted at the end, and fail ``--strict`` unless
+`UNSTABLE` names them with a reason.
 """
 
 from __future__ import annotations
@@ -14,16 +16,21 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from turnout.errors import TurnoutError
 
 UNSTABLE: dict[str, str] = {}
 """Node id of a test that may need a second try → the reason."""
 
-_PROCESSES = 6
+_PROCESSES = 8
 _EVERY = "not soak and not packaging"
 _USUAL = f"{_EVERY} and not heavy"
 _PYTEST = [sys.executable, "-m", "pytest"]
+_WARM_UP = Path(__file__).parents[1] / "deploy" / "image" / "warm_up.py"
+_WRITES_ARCHIVE = "-XX:ArchiveClassesAtExit"
 _SOME_FAILED = 1  # pytest's exit code; any other code but 0 means that tests could not be run
 
 
@@ -66,12 +73,30 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="turnout-tests-") as folder:
         run = Run(_EVERY if every else _USUAL, Path(folder))
         os.environ.setdefault("TURNOUT_HYPOTHESIS", "check" if every else "test")
+        _fill_caches()
         code = run.run_all()
         before = run.failed() if code == _SOME_FAILED else set()
         if before:
             print("\nsome tests failed beside the others (above); they run once more, alone", flush=True)
             code = run.run_failed()
         return max(code, _report(before - run.failed(), strict=strict))
+
+
+def _fill_caches() -> None:
+    """Compile the loops and make the archive of Spark's classes, if this user's cache lacks them.
+
+    A failure is no reason to stop: each process then compiles, or loads classes, itself.
+    """
+    from turnout.loops.compiled import cache_is_filled
+    from turnout.runtime.java import find_java
+    from turnout.spark.session.build import archive_options
+
+    commands = [] if cache_is_filled() else [["-m", "turnout", "warm-up"]]
+    with suppress(TurnoutError):
+        if any(option.startswith(_WRITES_ARCHIVE) for option in archive_options(find_java())):
+            commands.append([str(_WARM_UP)])
+    for process in [subprocess.Popen([sys.executable, *command]) for command in commands]:
+        process.wait()
 
 
 def _report(second_try: set[str], *, strict: bool) -> int:

@@ -40,7 +40,7 @@ def run_a_route() -> None:
         (here / "in").mkdir()
         (here / "in" / "records.json").write_text(RECORDS, encoding="utf-8")
         (here / "route.yaml").write_text(ROUTE, encoding="utf-8")
-        words = ["turnout", "run", "route.yaml", "--checkpoint", "checkpoint"]
+        words = [sys.executable, "-m", "turnout", "run", "route.yaml", "--checkpoint", "checkpoint"]
         subprocess.run(words, cwd=here, check=True)
 
 

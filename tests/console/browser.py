@@ -99,8 +99,10 @@ def axe(driver: webdriver.Chrome, *rules: str) -> list[Any]:
         rules: only these; all if there are none.
     """
     only = f", runOnly: {json.dumps(rules)}" if rules else ""
+    if not driver.execute_script("return 'axe' in window"):
+        driver.execute_script(_AXE.read_text("utf-8"))
     found: list[Any] = driver.execute_async_script(
-        f"{_AXE.read_text('utf-8')};\nconst done = arguments[arguments.length - 1];"
+        "const done = arguments[arguments.length - 1];"
         f"axe.run(document, {{resultTypes: ['violations']{only}}}).then((all) => done(all.violations.map((one) =>"
         " [one.id, one.impact, ...one.nodes.map((node) => node.html).slice(0, 3)])));"
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tools.run_tests import Run
@@ -37,3 +39,21 @@ def test_a_second_try_is_printed_and_fails_a_strict_run(
     printed = capsys.readouterr().out
     assert "passed only at the second try: a (no known reason)" in printed
     assert "passed only at the second try: b (the clock of the machine)" in printed
+
+
+def test_caches_are_filled_before_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this user's cache has already is not made again."""
+    started: list[list[str]] = []
+
+    def start(command: list[str]) -> SimpleNamespace:
+        started.append(command[1:])
+        return SimpleNamespace(wait=lambda: 0)
+
+    monkeypatch.setattr(run_tests, "subprocess", SimpleNamespace(Popen=start))
+    for is_filled, option in ((True, "-XX:SharedArchiveFile=a"), (False, "-XX:ArchiveClassesAtExit=a")):
+        monkeypatch.setattr("turnout.loops.compiled.cache_is_filled", partial(bool, is_filled))
+        monkeypatch.setattr("turnout.spark.session.build.archive_options", lambda _, option=option: [option])
+        run_tests._fill_caches()
+
+    assert started == [["-m", "turnout", "warm-up"], [str(run_tests._WARM_UP)]]
+    assert run_tests._WARM_UP.exists()

@@ -290,9 +290,9 @@ def test_logs_of_failures_have_the_ids(caplog: pytest.LogCaptureFixture) -> None
     with caplog.at_level(logging.ERROR):
         failures = [json.dumps(failure) for failure in result.failures]
         log_failures({"_failures": failures, "_failures_count": 1}, route="traced")
-    assert [(vars(record)["trace_id"], vars(record)["span_id"]) for record in caplog.records] == [
-        tuple(context.ids().values())
-    ]
+    # An exporter of an earlier test may say at the same time that its collector has gone.
+    own = [vars(record) for record in caplog.records if record.name == "turnout.errors"]
+    assert [(record["trace_id"], record["span_id"]) for record in own] == [tuple(context.ids().values())]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyspark
 import pytest
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from turnout.errors import RunError
@@ -68,6 +69,16 @@ def test_a_jvm_makes_an_archive_and_the_next_maps_it(java: Java, tmp_path: Path,
     assert f"-XX:SharedArchiveFile={archive}" in options
     assert not part.exists()
     subprocess.run([command[0], *options, "-Xshare:on", *command[-3:]], check=True, capture_output=True)
+
+
+def test_jars_are_where_sparks_launcher_finds_them(tmp_path: Path, monkeypatch: Any) -> None:
+    """It follows links to PySpark, as of an environment's folder: the archive of another class path never fits."""
+    package = Path(pyspark.__file__).parent
+    (tmp_path / "linked").symlink_to(package.parent)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "linked" / "pyspark" / "__init__.py"))
+
+    assert jars_of_spark() == Path(_find_spark_home()) / "jars"
 
 
 @pytest.mark.heavy

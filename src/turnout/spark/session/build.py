@@ -263,8 +263,8 @@ def _cache() -> Path:
 
 
 def jars_of_spark() -> Path:
-    """Return the folder of the jars that Spark's launcher puts on the class path."""
-    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+    """Return the folder of the jars that Spark's launcher puts on the class path; it follows links to PySpark."""
+    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).resolve().parent) / "jars"
 
 
 def check_spark_home() -> None:
