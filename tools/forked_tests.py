@@ -4,8 +4,8 @@
 time, and more before there is bytecode. A forked process has them already, where one of pytest-xdist would begin again.
 
 A module is executed by one process, and so are all modules that share a fixture of their package. The processes take
-modules in the order of the collection. Those with a test marked ``session`` are executed by half of the processes only,
-as each of these has to start a session, of some 20 s of processor time.
+modules in the order of the collection. Those with a test marked ``session`` are executed by a third of the processes
+only, as each of these has to start a session, of some 20 s of processor time.
 
 At the end the modules are printed that took longest; with ``--processor-time`` those that used most of it, with all
 that they started. Orphans of a process that a test starts then come to the test's process and are counted, so a test
@@ -144,7 +144,7 @@ class _Run:
         gc.freeze()
         both = [self._session_tickets, self._tickets]
         processes = [
-            self._fork(folder / f"process-{number}", both if number < (count + 1) // 2 else [self._tickets])
+            self._fork(folder / f"process-{number}", both if number < -(-count // 3) else [self._tickets])
             for number in range(min(count, len(self._parts)))
         ]
         try:

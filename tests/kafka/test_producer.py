@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
+from tests.integration.routes import wait_for
 from tests.kafka.test_reader import rows, topic
 
 from turnout.embedded import free_port
@@ -22,7 +23,12 @@ pytestmark = pytest.mark.kafka
 
 
 def values(options: KafkaOptions, name: str, partition: int = 0) -> list[object]:
+    """Return the values of a partition whose transactions have ended: brokers mark the end after the commit."""
+    uncommitted = replace(options, properties={**options.properties, "isolation.level": "read_uncommitted"})
+    with KafkaAdmin(uncommitted) as admin:
+        last = admin.ends([(name, partition)])[name, partition].next
     with KafkaAdmin(options) as admin:
+        wait_for(lambda: admin.ends([(name, partition)])[name, partition].next >= last, 30)
         ends = admin.ends([(name, partition)])[name, partition]
     return [row["value"] for row in rows(options, PartitionRange(name, partition, ends.first, ends.next))]
 

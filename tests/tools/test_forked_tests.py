@@ -115,7 +115,7 @@ def test_modules_that_share_a_fixture_of_their_package(modules: Path) -> None:
     assert (len(pids), len({*pids})) == (6, 1)
 
 
-def test_sessions_are_in_half_of_the_processes(modules: Path) -> None:
+def test_sessions_are_in_a_third_of_the_processes(modules: Path) -> None:
     """Modules with a mark of a session share few processes, the others take all."""
     for name in MODULES:
         (modules / name).unlink()
