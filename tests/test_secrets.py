@@ -319,7 +319,7 @@ def test_stores(turnout_command: Callable[..., Printed], command: tuple[str, ...
 ROUTE = """
 name: marked
 source: {{format: nats, servers: "{servers}", stream: S, {login}}}
-subscriptions: {{store: "mongodb://ann:s3cr3t-mongo@127.0.0.1:1/db"}}
+subscriptions: {{store: "mongodb://ann:s3cr3t-mongo@127.0.0.1:1/db?serverSelectionTimeoutMS=200"}}
 sinks:
   a: {{format: nats, servers: "{servers}", token: s3cr3t-token}}
   b: {{format: kafka, servers: "127.0.0.1:1", security: {{security.protocol: SASL_PLAINTEXT,
