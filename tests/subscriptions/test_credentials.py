@@ -42,6 +42,11 @@ def of(credentials: object) -> DeliverySettings:
         ({"oauth2": {**LOGIN, "authentication": "hush"}}, "oauth2.authentication: expected basic or body"),
         ({"oauth2": {**LOGIN, "parameters": {"scope": "a"}}}, "oauth2.parameters.scope: is set by the other keys"),
         ({"certificate": {"chain": "hush", "key": "hush"}}, "certificate.chain: expected certificates in PEM"),
+        ({"headers": "hush"}, "headers: expected an object, found str"),
+        ({"basic": "hush"}, "basic: expected an object, found str"),
+        ({"basic": {"user": "a", "pasword": "hush"}}, 'basic.pasword: unknown key; did you mean "password"?'),
+        ({"oauth2": {**LOGIN, "parameters": "hush"}}, "oauth2.parameters: expected an object, found str"),
+        ({"oauth2": {**LOGIN, "parameters": {"a": 5}}}, "oauth2.parameters.a: expected a text"),
         ({"headers": {"A": "hush" * 5_000}}, "they have more than 16,384 characters"),
     ],
 )

@@ -10,13 +10,15 @@ import json
 import re
 import secrets
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, Self, TypeAlias, cast
 from urllib.parse import quote_plus
 
+from turnout.base.options import REQUIRED, Kind, Option, read_options
 from turnout.base.terminal import guesses
+from turnout.base.untrusted import JsonObject
 from turnout.errors import ConfigError, Mistake
 from turnout.subscriptions.destinations import is_url, webhook_problem
 
@@ -280,6 +282,133 @@ def _is_key(text: str) -> bool:
     return bool(marks) and marks[-1] is not None and [mark[1] for mark in marks if mark][-2:] == ["BEGIN", "END"]
 
 
+def _entries(value: object, known: Collection[str] = ()) -> tuple[dict[str, object], list[Mistake]]:
+    """Return the entries of an object, and mistakes: it is none, or too large, or has other names than those known."""
+    if not isinstance(value, Mapping):
+        return {}, [Mistake("", f"expected an object, found {type(value).__name__}")]
+    found = {str(key): item for key, item in value.items()}
+    if len(json.dumps(found, default=str)) > MAX_CREDENTIALS:
+        return {}, [Mistake("", f"they have more than {MAX_CREDENTIALS:,} characters")]
+    unknown = [key for key in found if known and key not in known]
+    return found, [Mistake(key[:60], f"unknown key{guess}") for key, guess in guesses(unknown, known)]
+
+
+def _read_options(options: Mapping[str, Option], value: object, path: str = "") -> JsonObject:
+    """Return the values of an object of options; one that is missing and has no default is read as a null.
+
+    Raises:
+        ConfigError: lists every mistake with its path, and without a value.
+    """
+    entries, mistakes = _entries(value, [one.name for one in options.values()])
+    required = dict.fromkeys(one.name for one in options.values() if one.default is REQUIRED)
+    values = read_options(options, required | entries, mistakes)
+    if mistakes:
+        below = [replace(one, path=".".join(filter(None, (path, one.path)))) for one in mistakes]
+        raise ConfigError(below, what="credentials")
+    return values
+
+
+def _of_each(name: str, value: object, most: int, check: Callable[[str, object], None]) -> tuple[tuple[str, str], ...]:
+    """Return the names and texts of an object.
+
+    Raises:
+        ConfigError: lists those that *check* refuses.
+    """
+    part, wrong_whole = _entries({} if value is None else value)
+    mistakes = [Mistake(name, one.problem) for one in wrong_whole]
+    if len(part) > most:
+        mistakes.append(Mistake(name, f"expected at most {most} {name}, found {len(part):,}"))
+    for key, text in part.items():
+        try:
+            check(key, text)
+        except ConfigError as wrong:
+            mistakes += wrong.mistakes
+        except ValueError as problem:
+            mistakes.append(Mistake(name, str(problem)))
+    if mistakes:
+        raise ConfigError(mistakes)
+    return tuple((key, str(text)) for key, text in part.items())
+
+
+def _text_problem(value: object) -> str:
+    is_visible = isinstance(value, str) and _VISIBLE.fullmatch(value) and len(value) <= _MAX_TEXT
+    return "" if is_visible else f"expected a text of 1 to {_MAX_TEXT:,} visible ASCII characters"
+
+
+def _text(value: object) -> str:
+    if problem := _text_problem(value):
+        raise ValueError(problem)
+    return str(value)
+
+
+def _user(value: object) -> str:
+    if ":" in _text(value):
+        raise ValueError("it has a colon, which ends the name (RFC 7617)")
+    return _text(value)
+
+
+def _token_url(value: object) -> str:
+    url = _text(value)
+    problem = webhook_problem(url) if is_url(url) else "is no URL: expected https://…"
+    if problem is not None:
+        raise ValueError(problem)
+    return url
+
+
+def _check_parameter(name: str, text: object) -> None:
+    problem = "is set by the other keys of oauth2" if name in _OWN_PARAMETERS else _text_problem(text)
+    if problem:
+        raise ConfigError([Mistake(f"parameters.{name}", problem)])
+
+
+def _authentication(value: object) -> Literal["basic", "body"]:
+    if value not in ("basic", "body"):
+        raise ValueError("expected basic or body")
+    return "body" if value == "body" else "basic"
+
+
+def _chain(value: object) -> str:
+    if isinstance(value, str) and _CERTIFICATE.fullmatch(value):
+        return value
+    raise ValueError("expected certificates in PEM, the client's first")
+
+
+def _key(value: object) -> str:
+    if isinstance(value, str) and _is_key(value):
+        return value
+    raise ValueError("expected a private key in PEM, not encrypted")
+
+
+def _check_secret(name: str, text: object) -> None:
+    check_header(name, text)
+    if not text:
+        raise ValueError(f"{name} is empty: is its variable set?")
+
+
+def _secret_headers(value: object) -> tuple[tuple[str, str], ...]:
+    headers = _of_each("headers", value, _MAX_HEADERS, _check_secret)
+    check_header_names(name for name, _ in headers)
+    return headers
+
+
+_TEXT: Final = Kind(_text)
+_MAYBE_EMPTY: Final = Kind(lambda value: "" if value == "" else _text(value))
+_LOGIN: Final = {
+    "user": Option("user", Kind(_user)),
+    "password": Option("password", _MAYBE_EMPTY, default="", secret=True),
+}
+_PARAMETERS: Final = Kind(lambda value: _of_each("parameters", value, _MAX_PARAMETERS, _check_parameter))
+_OAUTH2: Final = {
+    "token_url": Option("tokenUrl", Kind(_token_url)),
+    "client_id": Option("clientId", _TEXT),
+    "client_secret": Option("clientSecret", _TEXT, secret=True),
+    "scope": Option("scope", _MAYBE_EMPTY, default=""),
+    "parameters": Option("parameters", _PARAMETERS, default=()),
+    "authentication": Option("authentication", Kind(_authentication), default="basic"),
+}
+_PEM: Final = {"chain": Option("chain", Kind(_chain)), "key": Option("key", Kind(_key), secret=True)}
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ClientCredentials:
     """Client of an authorization server, which gives it tokens for requests (RFC 6749, 4.4).
@@ -299,6 +428,18 @@ class ClientCredentials:
     scope: str = ""
     parameters: tuple[tuple[str, str], ...] = ()
     authentication: Literal["basic", "body"] = "basic"
+
+
+def _of(options: Mapping[str, Option], path: str) -> Kind[JsonObject | None]:
+    return Kind(lambda value: None if value is None else _read_options(options, value, path))
+
+
+_PARTS: Final = {
+    "headers": Option("headers", Kind(_secret_headers), default=(), secret=True),
+    "basic": Option("basic", _of(_LOGIN, "basic"), default=None),
+    "oauth2": Option("oauth2", _of(_OAUTH2, "oauth2"), default=None),
+    "certificate": Option("certificate", _of(_PEM, "certificate"), default=None),
+}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -327,26 +468,26 @@ class Credentials:
         >>> Credentials.from_mapping({"basic": {"user": "ann", "password": "pw"}}).headers
         (('Authorization', 'Basic YW5uOnB3'),)
         """
-        reader = _Reader()
-        parts = reader.mapping(value, "", ("headers", "basic", "oauth2", "certificate"))
-        headers = reader.headers(parts.get("headers"))
-        login = reader.login(parts.get("basic"))
-        oauth2 = reader.oauth2(parts.get("oauth2"))
-        certificate = reader.certificate(parts.get("certificate"))
+        parts = _read_options(_PARTS, value)
+        headers, login, pem = list(parts.get("headers", ())), parts.get("basic"), parts.get("certificate")
+        oauth2 = None if parts.get("oauth2") is None else ClientCredentials(**parts["oauth2"])
+        certificate = None if pem is None else (pem["chain"], pem["key"])
         secrets = {text for _, text in headers} | {text.rpartition(" ")[2] for _, text in headers}
         if login is not None:
-            basic = basic_authentication(*login)
+            password = login.get("password", "")
+            basic = basic_authentication(login["user"], password)
             headers.append(("Authorization", basic))
-            secrets |= {login[1], basic.rpartition(" ")[2]}
+            secrets |= {password, basic.rpartition(" ")[2]}
         if oauth2 is not None:
             secrets |= {oauth2.client_secret, basic_authentication(*_form_encoded(oauth2)).rpartition(" ")[2]}
         ways = [name for name, _ in headers if name.lower() == "authorization"] + ["oauth2"] * (oauth2 is not None)
+        problem = ""
         if len(ways) > 1:
-            reader.add("", "more than one of headers.Authorization, basic and oauth2 sets Authorization: keep one")
-        elif not headers and oauth2 is None and certificate is None and not reader.mistakes:
-            reader.add("", "expected one of headers, basic, oauth2 and certificate")
-        if reader.mistakes:
-            raise ConfigError(reader.mistakes, what="credentials")
+            problem = "more than one of headers.Authorization, basic and oauth2 sets Authorization: keep one"
+        elif not headers and oauth2 is None and certificate is None:
+            problem = "expected one of headers, basic, oauth2 and certificate"
+        if problem:
+            raise ConfigError([Mistake("", problem)], what="credentials")
         return cls(tuple(headers), oauth2, certificate, tuple(sorted(filter(None, secrets), key=len, reverse=True)))
 
     @classmethod
@@ -413,112 +554,6 @@ def hidden_credentials(credentials: SigningSecret | None) -> SigningSecret | Non
     if credentials is None or isinstance(credentials, PlainSecret):
         return credentials
     return HiddenSecret(credentials.name)
-
-
-class _Reader:
-    """Reads the parts of credentials, and collects mistakes."""
-
-    def __init__(self) -> None:
-        self.mistakes: list[Mistake] = []
-
-    def add(self, path: str, problem: str) -> None:
-        self.mistakes.append(Mistake(path, problem))
-
-    def mapping(self, value: object, path: str, known: tuple[str, ...]) -> dict[str, object]:
-        """Return an object that has no other keys."""
-        if not isinstance(value, Mapping):
-            self.add(path, f"expected an object, found {type(value).__name__}")
-            return {}
-        found = {str(key): item for key, item in value.items()}
-        if len(json.dumps(found, default=str)) > MAX_CREDENTIALS:
-            self.add(path, f"they have more than {MAX_CREDENTIALS:,} characters")
-            return {}
-        unknown = [key for key in found if known and key not in known]
-        for key, guess in guesses(unknown, known):
-            self.add(".".join(filter(None, (path, key[:60]))), f"unknown key{guess}")
-        return found
-
-    def text(self, part: Mapping[str, object], path: str, name: str, otherwise: str | None = None) -> str:
-        value = part.get(name, otherwise)
-        if isinstance(value, str) and (value == otherwise or (_VISIBLE.fullmatch(value) and len(value) <= _MAX_TEXT)):
-            return value
-        self.add(f"{path}.{name}", f"expected a text of 1 to {_MAX_TEXT:,} visible ASCII characters")
-        return ""
-
-    def headers(self, value: object) -> list[tuple[str, str]]:
-        if value is None:
-            return []
-        part = self.mapping(value, "headers", ())
-        if len(part) > _MAX_HEADERS:
-            self.add("headers", f"expected at most {_MAX_HEADERS} headers, found {len(part):,}")
-        found = []
-        try:
-            check_header_names(part)
-        except ValueError as problem:
-            self.add("headers", str(problem))
-        for name, text in part.items():
-            try:
-                check_header(name, text)
-            except ValueError as problem:
-                self.add("headers", str(problem))
-            else:
-                if text:
-                    found.append((name, cast("str", text)))
-                else:
-                    self.add("headers", f"{name} is empty: is its variable set?")
-        return found
-
-    def login(self, value: object) -> tuple[str, str] | None:
-        if value is None:
-            return None
-        part = self.mapping(value, "basic", ("user", "password"))
-        user, password = self.text(part, "basic", "user"), self.text(part, "basic", "password", "")
-        if ":" in user:
-            self.add("basic.user", "it has a colon, which ends the name (RFC 7617)")
-        return user, password
-
-    def oauth2(self, value: object) -> ClientCredentials | None:
-        if value is None:
-            return None
-        path = "oauth2"
-        known = ("tokenUrl", "clientId", "clientSecret", "scope", "parameters", "authentication")
-        part = self.mapping(value, path, known)
-        url = self.text(part, path, "tokenUrl")
-        problem = None if not url else webhook_problem(url) if is_url(url) else "is no URL: expected https://…"
-        if problem is not None:
-            self.add(f"{path}.tokenUrl", problem)
-        authentication = part.get("authentication", "basic")
-        if authentication not in ("basic", "body"):
-            self.add(f"{path}.authentication", "expected basic or body")
-        return ClientCredentials(
-            url,
-            self.text(part, path, "clientId"),
-            self.text(part, path, "clientSecret"),
-            self.text(part, path, "scope", ""),
-            tuple(self.parameters(part.get("parameters"))),
-            "body" if authentication == "body" else "basic",
-        )
-
-    def parameters(self, value: object) -> Iterator[tuple[str, str]]:
-        path = "oauth2.parameters"
-        part = {} if value is None else self.mapping(value, path, ())
-        if len(part) > _MAX_PARAMETERS:
-            self.add(path, f"expected at most {_MAX_PARAMETERS} parameters, found {len(part):,}")
-        for name in part:
-            if name in _OWN_PARAMETERS:
-                self.add(f"{path}.{name}", "is set by the other keys of oauth2")
-            yield name, self.text(part, path, name)
-
-    def certificate(self, value: object) -> tuple[str, str] | None:
-        if value is None:
-            return None
-        part = self.mapping(value, "certificate", ("chain", "key"))
-        chain, key = part.get("chain"), part.get("key")
-        if not isinstance(chain, str) or not _CERTIFICATE.fullmatch(chain):
-            self.add("certificate.chain", "expected certificates in PEM, the client's first")
-        if not isinstance(key, str) or not _is_key(key):
-            self.add("certificate.key", "expected a private key in PEM, not encrypted")
-        return f"{chain}", f"{key}"
 
 
 def _form_encoded(client: ClientCredentials) -> tuple[str, str]:
