@@ -88,6 +88,7 @@ def test_fields_named_like_secrets_are_declared() -> None:
 NO_SECRETS = {
     "basic.auth.credentials.source": "URL or USER_INFO",
     "bearer.auth.credentials.source": "STATIC_TOKEN",
+    "tokenUrl": "an address",
     "API_JWT": "the address of an issuer",
     "jwt": "the same",
 }

@@ -247,7 +247,7 @@ def test_commands(server: NatsServer, tmp_path: Path) -> None:
     """The commands count and cancel; an id under which nothing waits is a failure."""
     from typer.testing import CliRunner
 
-    from turnout.cli.scheduled import scheduled
+    from turnout.cli.serve import scheduled
 
     later = Later(server, leader=True)
     later.send([("a", time.time() + 3600, n) for n in "123"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.engine.batches import DEAD, ROUTE, SINK, WANTED, program, sent
 from tests.outcomes import outcomes_of
-from turnout.cli.explain import explanation_lines
+from turnout.cli.history.messages import explanation_lines
 from turnout.conditions import parse
 from turnout.demo.flights import generated, hand_written, messages
 from turnout.engine import Program

@@ -18,8 +18,7 @@ from tests.server.test_serving import serving
 
 from turnout.conditions import kiwi
 from turnout.embedded import free_port
-from turnout.rpc.server import RpcServer, subscriptions_server
-from turnout.rpc.settings import ServerSettings
+from turnout.rpc.server import RpcServer, ServerSettings, subscriptions_server
 from turnout.server.serving import RouteServer
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.store import FullStore

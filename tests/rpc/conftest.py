@@ -6,8 +6,7 @@ import pytest
 
 from turnout.rpc.client import Channel, MatchingClient
 from turnout.rpc.remote_store import RemoteStore
-from turnout.rpc.server import subscriptions_server
-from turnout.rpc.settings import ServerSettings
+from turnout.rpc.server import ServerSettings, subscriptions_server
 from turnout.subscriptions import open_store
 
 

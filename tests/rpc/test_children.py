@@ -11,7 +11,7 @@ from turnout.errors import SubscriptionNotFoundError
 from turnout.rpc.client import Channel
 from turnout.rpc.remote_store import RemoteStore
 from turnout.rpc.server import subscriptions_server
-from turnout.rpc.settings import ServerSettings
+from turnout.rpc.server import ServerSettings
 from turnout.subscriptions import open_store
 
 codes, done = collections.Counter(), threading.Event()

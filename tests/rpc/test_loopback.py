@@ -10,8 +10,7 @@ import pytest
 
 from tests.certificates import make_certificates
 from turnout.errors import ConfigError
-from turnout.rpc.server import subscriptions_server
-from turnout.rpc.settings import ServerSettings
+from turnout.rpc.server import ServerSettings, subscriptions_server
 from turnout.rpc.tokens import AcceptedToken
 
 TOKENS = (AcceptedToken.plain("t"),)

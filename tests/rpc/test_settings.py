@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from turnout.errors import ConfigError
-from turnout.rpc.settings import OPTIONS, ServerSettings
+from turnout.rpc.server import OPTIONS, ServerSettings
 from turnout.rpc.tokens import AcceptedToken
 from turnout.subscriptions.store_url import store_url
 

@@ -11,7 +11,7 @@ import yaml
 
 from turnout.errors import ConfigError
 from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
-from turnout.rpc.settings import ServerSettings
+from turnout.rpc.server import ServerSettings
 from turnout.rpc.status import RefusedError
 from turnout.rpc.tokens import Scrypt, Tokens, digest_of_text, entry_of, new_token, read_tokens
 

@@ -37,8 +37,7 @@ from turnout.errors import ConfigError, RunError, StoreUnavailableError
 from turnout.rpc import feeds
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.remote_store import RemoteStore
-from turnout.rpc.server import RpcServer, subscriptions_server
-from turnout.rpc.settings import ServerSettings
+from turnout.rpc.server import RpcServer, ServerSettings, subscriptions_server
 from turnout.rpc.status import RefusedError
 from turnout.rpc.tokens import AcceptedToken, Sha256
 from turnout.rpc.v1 import feeds_pb2 as pb

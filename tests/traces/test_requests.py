@@ -22,8 +22,7 @@ from tests.server.test_inputs import BEARER, Scene
 from turnout.base.terminal import JsonLines, TextLines
 from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts
-from turnout.rpc.server import subscriptions_server
-from turnout.rpc.settings import ServerSettings
+from turnout.rpc.server import ServerSettings, subscriptions_server
 from turnout.rpc.v1 import subscriptions_pb2, subscriptions_pb2_grpc
 from turnout.runtime.offsets import Progress
 from turnout.server.metrics import Metrics

@@ -1,4 +1,4 @@
-"""Commands that serve until they are stopped: ``serve``, ``deliver``, ``subscriptions serve``, ``kiwi-tree serve``."""
+"""Commands that run until they are stopped: ``serve``, ``deliver``, ``scheduled``, those that serve subscriptions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from turnout.errors import ConfigError, MissingExtraError, Mistake
 
 if TYPE_CHECKING:
     from turnout.delivery.dispatcher import Dispatcher
-    from turnout.delivery.failures import DeliveryCounts
+    from turnout.delivery.scheduled import DelayLeader, ScheduledCounts
     from turnout.rpc.server import RpcServer
 
 
@@ -154,8 +154,7 @@ def serve_subscriptions(
 ) -> None:
     """Serve subscriptions over gRPC until SIGTERM or SIGINT; other settings are read from the environment."""
     from turnout.loops import compile_in_background
-    from turnout.rpc.server import registries, subscriptions_server
-    from turnout.rpc.settings import ServerSettings
+    from turnout.rpc.server import ServerSettings, registries, subscriptions_server
     from turnout.subscriptions.sealing import secret_keys
     from turnout.subscriptions.store_url import with_retention
 
@@ -212,8 +211,7 @@ def serve_kiwi_tree(
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
     """Serve the registry over gRPC until SIGTERM or SIGINT."""
-    from turnout.rpc.server import kiwi_tree_server
-    from turnout.rpc.settings import ServerSettings
+    from turnout.rpc.server import ServerSettings, kiwi_tree_server
     from turnout.subscriptions.service import KiwiTree
 
     settings = ServerSettings.from_environment(
@@ -231,10 +229,6 @@ kiwi_tree = typer.Typer(help="Serve the kiwi-tree registry of patterns.", no_arg
 # A callback keeps "serve" a word of its own although it is the only command.
 kiwi_tree.callback()(_group)
 kiwi_tree.command("serve")(serve_kiwi_tree)
-
-
-def _count_text(counts: DeliveryCounts) -> str:
-    return ", ".join(f"{name} {number:,}" for name, number in asdict(counts).items())
 
 
 def deliver(
@@ -274,7 +268,9 @@ def deliver(
         counts = asyncio.run(
             service.deliver(loaded, stop, drain=drain, ready=progress.begin, watch=lambda: progress.look(stop))
         )
-    typer.echo(json_text({"counts": asdict(counts)}) if as_json else _count_text(counts))
+    counted = asdict(counts)
+    listed = ", ".join(f"{name} {number:,}" for name, number in counted.items())
+    typer.echo(json_text({"counts": counted}) if as_json else listed)
     if drain and stop.is_set():
         raise typer.Exit(INTERRUPTED)
 
@@ -336,3 +332,60 @@ class _DeliveryProgress:
             _log.info("%s", text)
             return
         typer.echo(printable_lines([text]), err=True)
+
+
+RouteFile = Annotated[Path, typer.Argument(dir_okay=False, help="The YAML file of the route.")]
+
+scheduled = typer.Typer(help="Publish, count and cancel messages that are delivered later.", no_args_is_help=True)
+
+
+@scheduled.command("run")
+def run(route: RouteFile, log_format: LogFormat = None, as_json: AsJson = False) -> None:
+    """Publish the messages of the delay stream at their times, until interrupted. One of several processes does it."""
+    from turnout.delivery.scheduled import publish_scheduled
+
+    log_as(log_format)
+    loaded = loaded_route(route, None)
+
+    def begin(leader: DelayLeader) -> None:
+        typer.echo(f"publishing the scheduled messages of {leader.route.name}; Ctrl-C ends it", err=True)
+
+    with stop_on_signals() as stop:
+        counts = asyncio.run(publish_scheduled(loaded, stop, begin))
+    typer.echo(json_text({**asdict(counts), "late": counts.late.as_dict()}) if as_json else _line(counts))
+
+
+def _line(counts: ScheduledCounts) -> str:
+    late = counts.late.quantile(0.99)
+    text = "" if late is None else f"; 99 % were stored within {late * 1000:.0f} ms of their times"
+    return (
+        f"{counts.published:,} published, {counts.cancelled:,} cancelled or replaced, {counts.refused:,} refused{text}"
+    )
+
+
+@scheduled.command("pending")
+def pending(route: RouteFile, as_json: AsJson = False) -> None:
+    """Print how many messages of the route wait."""
+    from turnout.delivery import scheduled as service
+
+    count = asyncio.run(service.pending(loaded_route(route, None)))
+    typer.echo(json_text({"pending": count, "time": time.time()}) if as_json else f"{count:,}")
+
+
+@scheduled.command("cancel")
+def cancel(
+    route: RouteFile,
+    identity: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="Ids of messages, as scheduled.id reads them.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Remove waiting messages by their ids. It fails if nothing waits under one of them."""
+    from turnout.delivery import scheduled as service
+
+    removed = asyncio.run(service.cancel(loaded_route(route, None), identity))
+    typer.echo(json_text({"cancelled": removed}) if as_json else f"{sum(removed.values()):,} cancelled")
+    missing = [name for name, count in removed.items() if not count]
+    if missing:
+        typer.echo(f"nothing waits under {', '.join(missing)}", err=True)
+        raise typer.Exit(FAILED)

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from turnout.base.terminal import did_you_mean, nearest
@@ -156,15 +155,13 @@ def names_at(path: Path, document: object, top: type[BaseModel]) -> list[str]:
     node: Any = document
     for step in path:
         node = node[step]
-        field = _field(model, step) if isinstance(model, type) and issubclass(model, BaseModel) else None
-        model = _model_of(field.annotation if field else model, node)
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            fields = model.model_fields.items()
+            model = next((field.annotation for name, field in fields if step in (field.alias, name)), model)
+        model = _model_of(model, node)
     if isinstance(model, type) and issubclass(model, BaseModel):
         return [field.alias or name for name, field in model.model_fields.items()]
     return []
-
-
-def _field(model: type[BaseModel], key: str | int) -> FieldInfo | None:
-    return next((f for name, f in model.model_fields.items() if key in (f.alias, name)), None)
 
 
 def _model_of(annotation: object, block: object) -> object:

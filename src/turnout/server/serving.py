@@ -25,8 +25,7 @@ from turnout.errors import ConfigError, Mistake, RouteError, RunError, Subscript
 from turnout.history.feed import FeedPage
 from turnout.routes import Route
 from turnout.rpc.caller import Caller, Tenants
-from turnout.rpc.server import registries, subscriptions_server
-from turnout.rpc.settings import ServerSettings
+from turnout.rpc.server import ServerSettings, registries, subscriptions_server
 from turnout.rpc.status import RefusedError
 from turnout.runtime.cursors import cursor_in
 from turnout.server.config import HaPart, ServerConfig

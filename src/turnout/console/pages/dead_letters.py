@@ -213,11 +213,8 @@ def _chosen(route: Route, form: RedriveRequest, *, masked: bool) -> list[DeadLet
         return ordered
     # Groups are equal if shown equally.
     pairs = zip(ordered, visible(route, ordered, masked=masked), strict=True)
-    return [letter for letter, as_shown in pairs if _is_of(as_shown, form)]
-
-
-def _is_of(letter: DeadLetter, form: RedriveRequest) -> bool:
-    return (letter.stage or "", reason_of(letter)) == (form.stage or "", form.reason)
+    group = (form.stage or "", form.reason)
+    return [letter for letter, as_shown in pairs if (as_shown.stage or "", reason_of(as_shown)) == group]
 
 
 def partition_of(letter: DeadLetter) -> dict[str, str]:

@@ -186,7 +186,7 @@ def _sorted(parts: Parts, sort: str) -> list[RouteEntry]:
     now = time.time()
     recent, hour = (parts.state.losses(now - seconds, now) for seconds in (2 * 60, HOUR))
     keys: dict[str, Callable[[RouteEntry], float]] = {
-        "behind": lambda entry: _lag_records(parts.survey.lag(entry.name)),
+        "behind": lambda entry: -1 if (lag := parts.survey.lag(entry.name)) is None else sum(lag.records.values()),
         "in": lambda entry: recent.get(entry.name, Losses()).read,
         "out": lambda entry: recent.get(entry.name, Losses()).messages,
         "failures": lambda entry: entry.status.failures,
@@ -197,10 +197,6 @@ def _sorted(parts: Parts, sort: str) -> list[RouteEntry]:
         return sorted(entries, key=keys[column], reverse=not sort.startswith("-"))
     texts = (lambda entry: str(entry.status.phase)) if column == "state" else (lambda entry: entry.name)
     return sorted(entries, key=texts, reverse=sort.startswith("-"))
-
-
-def _lag_records(lag: Lag | None) -> int:
-    return -1 if lag is None else sum(lag.records.values())
 
 
 def _row(entry: RouteEntry, parts: Parts, reason: str, failure: StoredEvent | None) -> RouteRow:

@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field, StringConstraints, ValidationError, WithJsonSchema
 
 from turnout.errors import SubscriptionNotFoundError, TurnoutError, message_of
-from turnout.history.feed import MOST_MESSAGES, FeedMessage, FeedPage
+from turnout.history.feed import MOST_MESSAGES, FeedPage
 from turnout.rpc.caller import Caller, Right
 from turnout.runtime.cursors import MAX_CURSOR, FeedCursor, cursor_in
 from turnout.server.errors import problem, status_of
@@ -293,7 +293,8 @@ async def _events(feed: _Feed, page: FeedPage, limit: int) -> AsyncIterator[str]
         yield "retry: 5000\n\n"
         async for part in _followed(feed, page, limit):
             for message in part.messages:
-                yield _event(message)
+                text = json.dumps(message.as_dict(), ensure_ascii=False)
+                yield f"id: {message.cursor}\nevent: message\ndata: {text}\n\n"
             if not part.messages:
                 yield ": nothing new\n\n"
     except SubscriptionNotFoundError as ended:
@@ -302,7 +303,3 @@ async def _events(feed: _Feed, page: FeedPage, limit: int) -> AsyncIterator[str]
         yield f"event: problem\ndata: {json.dumps({'detail': message_of(failure)})}\n\n"
     finally:
         feed.end_following()
-
-
-def _event(message: FeedMessage) -> str:
-    return f"id: {message.cursor}\nevent: message\ndata: {json.dumps(message.as_dict(), ensure_ascii=False)}\n\n"
