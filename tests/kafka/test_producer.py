@@ -290,6 +290,8 @@ def test_transactions(options: KafkaOptions) -> None:
             producer.flush()
             with pytest.raises(FencedError, match="another task has taken over the transactional id 'exact-1'"):
                 zombie.commit()
+            with pytest.raises(FencedError, match="messages cannot be stored: another task has taken over"):
+                zombie.publish(KafkaMessages(["exact"], [b"zombie"], [None]), refusing)
             producer.commit()
 
     assert values(options, "exact") == [b"one", b"two"]

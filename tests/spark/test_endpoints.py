@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource
 from tests.spark.reads import RecordedReads
 
+import turnout
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, create_stream, delete_stream, stream_info
 from turnout.routes.endpoints import FileSink, FileSource, KafkaSource, NatsSink, NatsSource, Source
 from turnout.runtime.offsets import encoded
 from turnout.runtime.publishing import TALLY
-from turnout.spark.endpoints import ReadOptions, activate, endpoint_of
+from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, register_source
 from turnout.spark.formats.nats.source import register
 
 
@@ -68,6 +70,30 @@ def test_a_source_runs_the_stage_of_a_route(spark: SparkSession, source: Source)
     assert "Relation" in plan
     assert "MapInArrow" not in plan
     assert stage not in plan
+
+
+class OwnSource(DataSource):
+    """Source that no package of the workers registers, as those of Kafka and of tables are not."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "turnout-test-own"
+
+
+def test_a_thread_uses_one_session_after_another(spark: SparkSession) -> None:
+    """As that of a route does which is run again: Spark refuses a name that the thread's session before has."""
+    for _ in range(2):
+        session = spark.newSession()
+        for _ in range(2):
+            register_source(session, OwnSource)
+        # What `run` does with a route between brokers.
+        activate(session)
+
+
+def test_formats_are_registered_in_one_place() -> None:
+    """Which makes the session that of the thread before."""
+    files = (path for path in Path(turnout.__file__).parent.rglob("*.py") if "dataSource.register(" in path.read_text())
+    assert [path.name for path in files] == ["endpoints.py"]
 
 
 def test_a_sink_without_ids(spark: SparkSession, nats_server: NatsServer) -> None:

@@ -172,6 +172,7 @@ class KafkaProducer:
         self._sent = 0
         self._refused = 0
         self._failure: KafkaError | None = None
+        self._fatal: KafkaError | None = None
         self._hears_each = options.properties.get(REPORTS) == "false"
         self._under_way: deque[_Batch] = deque()
         self._partitions: dict[str, tuple[int, float]] = {}
@@ -445,6 +446,7 @@ class KafkaProducer:
         self._producer = producer_of(self._options, self._watch, self._transactional_id)
         self._is_open = True
         self._is_broken = False
+        self._fatal = None
         self._begin()
 
     def _poll(self, seconds: float) -> None:
@@ -473,7 +475,15 @@ class KafkaProducer:
             self._raise("messages cannot be stored", self._watch.last)
 
     def _raise(self, what: str, error: KafkaError) -> None:
+        from confluent_kafka import KafkaException
+
+        if error.name() == "_FATAL":
+            # The client has failed for good; it has given the reason with an answer before, or reports it.
+            with suppress(KafkaException):
+                self._producer.poll(0)
+            error = self._fatal or self._watch.last or error
         if error.name() in _FENCED:
+            self._fatal = error
             text = f"{what}: another task has taken over the transactional id {self._transactional_id!r}"
             raise FencedError(text, code=code_of(error))
         raise_error(what, error, self._options, self._watch)

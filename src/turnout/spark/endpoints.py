@@ -14,6 +14,8 @@ from turnout.routes.endpoints import Endpoint, Sink, Source
 from turnout.routes.endpoints.formats import format_of
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
+
     from turnout.history.replay import StreamRange
     from turnout.kafka.group import GroupProgress
     from turnout.records import Schema
@@ -254,6 +256,16 @@ def activate(spark: SparkSession) -> None:
         # SparkSession.setActiveSession is public in Scala and Java, not in Python.
         sessions = SparkSession._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
         sessions.setActiveSession(java)
+
+
+def register_source(spark: SparkSession, source: type[DataSource]) -> None:
+    """Make a format known in this session, which becomes that of the calling thread.
+
+    Spark refuses a name that the thread's active session knows and this one does not: a thread that runs a route for
+    the second time would have the session of the first run.
+    """
+    activate(spark)
+    spark.dataSource.register(source)
 
 
 def task_slots(spark: SparkSession) -> int:

@@ -14,10 +14,12 @@ from tests.engine.batches import batch, program, sent
 from turnout.engine import Result
 from turnout.engine.messages import VALUE_LEFT_OUT, ListedMessages, record_ids
 from turnout.errors import ConfigError, RunError
+from turnout.kafka.control import Slot
 from turnout.kafka.options import KafkaOptions
 from turnout.records.header_column import ARROW
 from turnout.records.listed import ListedRecords
 from turnout.routes import Route
+from turnout.runtime.fence import LeaseLostError
 from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions, _columns, fitting, record_sizes
 from turnout.runtime.publishing import Publishers
 
@@ -163,6 +165,24 @@ def test_a_few_messages_as_lists(more: str) -> None:
     listed, whole = map(_columns, results)
     assert listed == whole
     assert results[0].ids == results[0].whole.ids.to_pylist()
+
+
+def test_a_transaction_begins_only_while_the_server_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was paused and wakes up would end the transaction of the next leader, which has the same id."""
+    begun: list[bool] = []
+    monkeypatch.setattr("turnout.kafka.producer.KafkaProducer.begin", lambda _: begun.append(True))
+    options = KafkaSinkOptions(KafkaOptions.of("127.0.0.1:9"), control_topic="control")
+
+    def refuse() -> None:
+        raise LeaseLostError("nothing more is written")
+
+    publisher = options.publisher(Slot("checkpoint", 1, 0))
+    publisher.guard(refuse)
+    with pytest.raises(LeaseLostError):
+        publisher.begin("split")
+
+    publisher.close()
+    assert not begun
 
 
 def test_publishers_are_outdated_once_for_each_renewal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -404,10 +404,14 @@ class KafkaPublisher:
         Raises:
             StreamError: as `begin`.
             ConnectionLostError: as `begin`.
+            LeaseLostError: the server of this run does not lead any more.
         """
         assert self._slot is not None
         assert self._options.control_topic is not None
         client, topic, slot = self._options.client, self._options.control_topic, self._slot
+        if self._check is not None:
+            # A server that has lost its lease would end the transaction of the one that leads.
+            self._check()
         self._producer.begin()
         # A broker that starts again is waited for, as for messages.
         note = patiently(client, lambda: find_note(client, topic, slot, split))

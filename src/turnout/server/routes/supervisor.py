@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections import deque
@@ -13,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from turnout.base.background import Background
+from turnout.base.background import Background, spread
 from turnout.engine.counts import Counts
 from turnout.errors import ConnectionLostError, Mistake, TurnoutError
 from turnout.history.masking import masked_sentence
@@ -82,7 +81,7 @@ class Restarts:
         policy: RestartsPart,
         *,
         clock: Callable[[], float] = time.monotonic,
-        draw: Callable[[], float] = random.random,
+        draw: Callable[[], float] = lambda: spread(1.0, 0.0),
     ) -> None:
         self._policy = policy
         self._clock = clock

@@ -37,7 +37,7 @@ from turnout.runtime.lake.table import (
 )
 from turnout.runtime.offsets import REVISION, SPLIT_COLUMNS, decoded, encoded, task_rows
 from turnout.runtime.publishing import TALLY
-from turnout.spark.endpoints import BatchId, ReadOptions, SparkEndpoint, task_slots
+from turnout.spark.endpoints import BatchId, ReadOptions, SparkEndpoint, register_source, task_slots
 
 if TYPE_CHECKING:
     from turnout.history.replay import StreamRange
@@ -311,7 +311,7 @@ def _loaded(spark: SparkSession, options: LakeOptions) -> DataFrame:
     # Its tasks are planned in a process that does not know the cluster.
     tasks = options.source.partitions or task_slots(spark)
     options = options._replace(source=options.source.model_copy(update={"partitions": tasks}))
-    spark.dataSource.register(LakeDataSource)
+    register_source(spark, LakeDataSource)
     reader = spark.readStream if options.range is None else spark.read
     reader = reader.schema(TALLY) if options.stage is not None else reader
     return reader.format(FORMAT).option(OPTIONS, encoded(options)).load()

@@ -33,7 +33,7 @@ from turnout.runtime.lake.lookups import as_processed
 from turnout.runtime.offsets import Progress, encoded, even_spans
 from turnout.runtime.preflight import with_stored_topics
 from turnout.runtime.publishing import TALLY, TALLY_SCHEMA, TaskTally, log_failures, sum_of
-from turnout.spark.endpoints import activate, endpoint_of, publishes
+from turnout.spark.endpoints import endpoint_of, publishes
 from turnout.spark.formats.nats.source import register
 from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.spark.running.counts import counts_of, write_all
@@ -281,7 +281,6 @@ def _stage_of(
         ConfigError: a table has changed within a range.
     """
     register(spark)
-    activate(spark)
     route = plan.route
     if route.tables:
         with local_copy(spark, str(checkpoint_of(route))) as copy:

@@ -19,7 +19,7 @@ from turnout.base.files import scratch_folder
 from turnout.errors import RunError
 from turnout.loops import fill_cache
 from turnout.runtime.publishing import TALLY
-from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, reads_splits
+from turnout.spark.endpoints import ReadOptions, endpoint_of, reads_splits, register_source
 from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.spark.session.jvm import is_connect, knock
 from turnout.spark.stage import SparkStage
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 def plan_read(spark: SparkSession) -> None:
     """Have Spark plan a read of a Python source, for which it starts one process for each of three steps."""
-    activate(spark)
-    spark.dataSource.register(_NothingDataSource)
+    register_source(spark, _NothingDataSource)
     spark.read.format(_NothingDataSource.name()).load().collect()
 
 
@@ -89,8 +88,7 @@ def warm_up(spark: SparkSession, stage: SparkStage) -> None:
 def warm_up_query(spark: SparkSession) -> None:
     """Run a streaming query of one row, as a route is one: the JVM loads and compiles what the first one needs."""
     fill_cache()
-    activate(spark)
-    spark.dataSource.register(_OneRow)
+    register_source(spark, _OneRow)
     with scratch_folder("warm-up") as folder:
         rows = map_in_arrow(spark.readStream.format(_OneRow.name()).load(), _same, "n bigint")
         writer = rows.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))

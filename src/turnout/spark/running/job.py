@@ -55,6 +55,8 @@ _PLANNED = "Writing offsets to log"
 """Spark's word for a query that writes down the plan of a micro-batch."""
 
 _POLL_SECONDS = 0.1
+_PAUSING_SECONDS = 0.05
+"""Seconds between two checks of a query whose source is paused: a hand-over between servers waits for it."""
 _IDLE_SECONDS = 1.0
 """The longest pause between two checks of an idle query: a check costs half a
 millisecond, of each route of a server."""
@@ -323,7 +325,7 @@ class _Run:
         idle, deadline = 0, time.monotonic() + _COMMIT_SECONDS
         # Without executors the micro-batch does not end: it is run again later.
         while query.isActive and idle < 2 and self.executors.granted:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_PAUSING_SECONDS)
             self._take_reports(query)
             status = query.status
             # Of a micro-batch that is planned already Spark says so only when its offsets are written, which takes an

@@ -19,7 +19,7 @@ from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions
 from turnout.runtime.kafka.source import KafkaPosition, KafkaSourceOptions, position_of
 from turnout.runtime.offsets import encoded
 from turnout.runtime.publishing import TALLY
-from turnout.spark.endpoints import ReadOptions, SparkEndpoint, task_slots
+from turnout.spark.endpoints import ReadOptions, SparkEndpoint, register_source, task_slots
 from turnout.spark.formats.kafka.source import FORMAT, OPTIONS, KafkaDataSource
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class KafkaEndpoint(SparkEndpoint):
 
 
 def _splits(spark: SparkSession, settings: KafkaSourceOptions, *, streaming: bool) -> DataFrame:
-    spark.dataSource.register(KafkaDataSource)
+    register_source(spark, KafkaDataSource)
     reader = spark.readStream if streaming else spark.read
     if settings.stage is not None:
         reader = reader.schema(TALLY)

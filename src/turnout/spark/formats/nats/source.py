@@ -300,9 +300,9 @@ def register(spark: SparkSession) -> None:
     """Make ``spark.read.format("nats")`` and its three siblings work in this session."""
     # Its tasks are planned in a process that does not know the cluster.
     # Processes of Spark that plan load this module, and no route.
-    from turnout.spark.endpoints import task_slots
+    from turnout.spark.endpoints import register_source, task_slots
 
-    spark.dataSource.register(type("NatsDataSource", (NatsDataSource,), {"task_slots": task_slots(spark)}))
+    register_source(spark, type("NatsDataSource", (NatsDataSource,), {"task_slots": task_slots(spark)}))
 
 
 class NatsDataSource(DataSource):
