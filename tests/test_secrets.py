@@ -127,7 +127,11 @@ def test_blocks_are_printed_without_secrets() -> None:
         }
     )
 
-    assert "s3cr3t" not in repr(block)
+    servers = ["nats://ann:s3cr3t-url@a:1", "tls://s3cr3t-token@b"]
+    source = NatsSource.model_validate({"format": "nats", "servers": servers, "stream": "S", "token": "s3cr3t-t"})
+
+    assert "s3cr3t" not in repr(block) + repr(source)
+    assert "servers=['nats://***@a:1', 'tls://***@b']" in repr(source)
     assert "http://***@proxy:1" in repr(block)
     assert "https://a.example" in repr(block)
 

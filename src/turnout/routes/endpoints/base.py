@@ -321,6 +321,8 @@ class EndpointFormat:
 def _shown(value: object) -> object:
     if isinstance(value, dict):
         return {name: "***" if is_secret(str(name)) else _shown(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_shown(item) for item in value]
     return masked_url(value) if isinstance(value, str) else value
 
 
