@@ -52,6 +52,8 @@ from turnout.transforms.java.times import time_parser
 from turnout.transforms.java.values import low_bits, parsed_integer
 from turnout.transforms.kafka.cast import caster
 
+pytestmark = pytest.mark.minutes
+
 _LARGEST: Final = 40_000 if settings().max_examples >= 100 else 20_000
 """Half of it in `make test`: a quadratic time is seen there too, unless its steps are among the shortest."""
 SIZES: Final = (_LARGEST // 4, _LARGEST // 2, _LARGEST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -55,20 +56,17 @@ def test_light_and_dark_differ(server: RouteServer, driver: webdriver.Chrome) ->
 def test_the_keyboard_reaches_every_control(server: RouteServer, driver: webdriver.Chrome, page: str) -> None:
     """In the order of the page, by Tab alone."""
     driver.get(server.url + page)
-    controls = driver.execute_script(
-        "const all = [...document.querySelectorAll(arguments[0])].filter((one) => one.checkVisibility());"
-        "all.forEach((one, place) => one.setAttribute('data-place', place)); return all.length;",
-        FOCUSABLE,
-    )
+    # Those of now: a part of a page that is asked for again has other elements.
+    controls = "const all = [...document.querySelectorAll(arguments[0])].filter((one) => one.checkVisibility());"
+    count = driver.execute_script(f"{controls} return all.length", FOCUSABLE)
     reached = set()
-    for _ in range(controls + 5):
+    for _ in range(count + 5):
         webdriver.ActionChains(driver).send_keys(Keys.TAB).perform()
-        place = driver.execute_script("return document.activeElement.getAttribute('data-place')")
-        reached.add(place)
-        if len(reached - {None}) == controls:
+        reached.add(driver.execute_script(f"{controls} return all.indexOf(document.activeElement)", FOCUSABLE))
+        if len(reached - {-1}) == count:
             break
 
-    assert {int(place) for place in reached if place is not None} == set(range(controls))
+    assert reached - {-1} == set(range(count))
 
 
 def test_pages_fit_a_phone(server: RouteServer, driver: webdriver.Chrome) -> None:
@@ -407,7 +405,8 @@ def test_no_text_appears_twice(server: RouteServer, driver: webdriver.Chrome) ->
         *(view.address for view in VIEWS if view.at == SCENE and view.address != "/v1/docs"),
     ]:
         driver.get(server.url + page)
-        shown = driver.execute_script(sentences)
+        # Two routes of one stream say the same of themselves when it has waited for five minutes.
+        shown = [text for text in driver.execute_script(sentences) if not re.fullmatch("it is .* behind", text)]
         twice[page] = {text for text in shown if shown.count(text) > 1}
 
     assert {page: texts for page, texts in twice.items() if texts} == {}

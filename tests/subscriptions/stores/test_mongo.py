@@ -25,7 +25,7 @@ from turnout.subscriptions.stores import _mongo_driver
 from turnout.subscriptions.stores._mongo_driver import ServerClock
 from turnout.subscriptions.stores.mongo import MongoStore
 
-pytestmark = pytest.mark.mongo
+pytestmark = [pytest.mark.mongo, pytest.mark.minutes]
 
 _numbers = itertools.count()
 
