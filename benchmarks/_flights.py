@@ -18,7 +18,7 @@ import yaml
 from benchmarks.harness import Supply
 from turnout.demo.flights import FlightMessage, flights, messages, streams
 from turnout.nats.wire import Connection, Publisher, create_stream, purge_stream
-from turnout.records.header_column import ARROW
+from turnout.records.headers import headers_type
 
 ROUTE = Path(__file__).parents[1] / "examples" / "flights.yaml"
 
@@ -140,7 +140,7 @@ def batches(sent: Sequence[FlightMessage], size: int = 10_000) -> list[pa.Record
         {
             "topic": [message.subject for message in sent],
             "timestamp": pa.array(range(_FIRST, _FIRST + len(sent)), pa.int64()),
-            "headers": pa.array(headers, ARROW),
+            "headers": pa.array(headers, headers_type()),
             "value": pa.array([message.payload for message in sent], pa.binary()),
         }
     )

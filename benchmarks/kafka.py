@@ -119,9 +119,9 @@ def _sources(started: Callable[[], tuple[Any, Any]], count: int) -> Iterator[Res
 
     from turnout.routes.endpoints import KafkaSource
     from turnout.runtime.offsets import records_of
+    from turnout.spark.columns import map_in_arrow
     from turnout.spark.endpoints import RECORD_COLUMNS, endpoint_of
     from turnout.spark.history.diff import RecordSpan
-    from turnout.spark.map_in_arrow import map_in_arrow
 
     spark, broker = started()
 

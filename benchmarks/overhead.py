@@ -53,7 +53,7 @@ from turnout.spark.stage import SparkStage
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.index.index_writer import IndexFolder
-from turnout.traces.context import new_trace
+from turnout.traces.spans import new_trace
 
 _SCRAPE_SECONDS = 1.0
 _POLL_SECONDS = 0.05

@@ -213,7 +213,7 @@ def _partitions() -> dict[str, Any]:
     """FNV-1a of the same two tokens in each of the ways that were tried; the Python UDF stands beside the transform."""
     from pyspark.sql import functions as F
 
-    from turnout.spark.subjects.transform import fnv1a, hash_by_loop, split_tokens
+    from turnout.spark.subjects import fnv1a, hash_by_loop, split_tokens
     from turnout.subjects.functions import OFFSET, PRIME
 
     tokens = split_tokens(F.col("s"))

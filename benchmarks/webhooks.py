@@ -24,7 +24,7 @@ from yarl import URL
 
 from benchmarks.harness import Case, Options, Result, Setup, cpu_seconds
 from turnout.delivery.client import Client, Target
-from turnout.delivery.service import deliver, opened_queue
+from turnout.delivery.dispatcher import deliver, opened_queue
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route

@@ -47,10 +47,10 @@ from turnout.server.security import Gate
 from turnout.subjects import MappingTable, SubjectTransform
 from turnout.subjects.functions import FUNCTIONS, parse_call
 from turnout.subjects.pattern import check_subject
-from turnout.transforms.java.literal import parse_literal
 from turnout.transforms.java.times import time_parser
 from turnout.transforms.java.values import low_bits, parsed_integer
 from turnout.transforms.kafka.cast import caster
+from turnout.transforms.kafka.headers import parse_literal
 
 pytestmark = pytest.mark.minutes
 

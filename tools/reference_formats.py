@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from turnout.base.options import Option
-from turnout.codecs.registry import BUILTIN
+from turnout.codecs.format import BUILTIN
 
 HEAD = "| `format` | values are | settings |"
 

@@ -242,7 +242,7 @@ def test_a_replay_that_delivers_nothing_is_not_done(turnout, tmp_path, monkeypat
 @pytest.mark.parametrize(("options", "expected"), [((), 0), (("--drain",), 130)])
 def test_an_interrupted_drain_is_not_done(turnout, tmp_path, monkeypatch, options, expected) -> None:
     """Deliveries without an end are done by a signal; a drain is not."""
-    from turnout.delivery import service
+    from turnout.delivery import dispatcher
     from turnout.delivery.failures import DeliveryCounts
 
     async def deliver(_route, stop, *, drain, ready, watch):
@@ -250,7 +250,7 @@ def test_an_interrupted_drain_is_not_done(turnout, tmp_path, monkeypatch, option
         assert await asyncio.to_thread(stop.wait, 30)
         return DeliveryCounts()
 
-    monkeypatch.setattr(service, "deliver", deliver)
+    monkeypatch.setattr(dispatcher, "deliver", deliver)
     monkeypatch.setattr("turnout.cli.serve.loaded_route", lambda *_: None)
     assert turnout("deliver", "--route", "route.yaml", *options)[0] == expected
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from turnout.codecs import registry as codecs
+from turnout.codecs import format as codecs
 from turnout.engine import Program
 from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.history import Suite

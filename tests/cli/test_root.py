@@ -186,10 +186,10 @@ SERVICES = {"pyspark", "grpc", "nats", "fastapi", "uvicorn", "prometheus_client"
 ROUTES = {"turnout.routes", "turnout.engine", "turnout.subscriptions", "turnout.transforms"}
 CODECS = {"turnout.codecs.avro.codec", "turnout.codecs.json_schema.codec", "turnout.codecs.protobuf.codec",
           "turnout.codecs.schema_registry.client", "turnout.codecs.schema_registry.codec"}  # fmt: skip
-STORES = {"sqlite3", "turnout.subscriptions.model", "turnout.subscriptions.stores._sqlite_file"}
+STORES = {"sqlite3", "turnout.subscriptions.model", "turnout.subscriptions.stores.sqlite"}
 CONDITIONS = {"turnout.conditions", "turnout.transforms.community.condition"}
 WIRE = {"turnout.nats.wire.publisher", "turnout.nats.wire.pull",
-        "turnout.runtime.endpoints.nats.history", "turnout.runtime.endpoints.nats.probe",
+        "turnout.runtime.nats.history", "turnout.runtime.nats.probe",
         "turnout.runtime.nats.sink"}  # fmt: skip
 
 

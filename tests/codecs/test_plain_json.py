@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.codecs.blocks import ERROR, blocks_of, codec, decoded, encoded
 
 from turnout.codecs import parse_ddl
+from turnout.codecs.json_nodes import Misfit, json_text
 from turnout.codecs.json_reading import Reader
-from turnout.codecs.nodes import Misfit, json_text
 from turnout.records import Moment
 
 RICH = (

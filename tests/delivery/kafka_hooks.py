@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.delivery.receiver import Hooks
-from turnout.delivery.service import opened_queue
+from turnout.delivery.dispatcher import opened_queue
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer

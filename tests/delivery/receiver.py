@@ -13,8 +13,8 @@ from typing import Any
 from aiohttp import web
 
 from tests.nats.jetstream.support import fresh
+from turnout.delivery.dispatcher import deliver, opened_queue
 from turnout.delivery.failures import DeliveryCounts
-from turnout.delivery.service import deliver, opened_queue
 from turnout.delivery.streams import DeliveryStreams
 from turnout.embedded import NatsServer
 from turnout.nats.jetstream import connect

@@ -15,8 +15,8 @@ from tests.delivery.receiver import SECRET, Hooks, Receiver, Request
 from turnout.delivery import consent
 from turnout.delivery.client import Response
 from turnout.delivery.consent import allowed, is_echoed
+from turnout.delivery.dispatcher import opened_queue
 from turnout.delivery.lane import EndpointLimits
-from turnout.delivery.service import opened_queue
 from turnout.embedded import NatsServer
 from turnout.errors import RouteError
 

@@ -21,14 +21,13 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from tests.certificates import make_certificates
 from tests.delivery.receiver import SECRET, Hooks, Receiver, Request, fine, run
-from turnout.delivery import dispatcher, failures, service, settings
+from turnout.delivery import dispatcher, failures, settings
 from turnout.delivery import queue as queue_module
-from turnout.delivery.dispatcher import Dispatcher
+from turnout.delivery.dispatcher import Dispatcher, deliver, opened_queue
 from turnout.delivery.failures import DeliveryEvent, Failures
 from turnout.delivery.lane import Delivery
 from turnout.delivery.queue import AttemptLog, Backlog, JetStreamBucket
 from turnout.delivery.requests import request_of
-from turnout.delivery.service import deliver, opened_queue
 from turnout.delivery.streams import DeliveryStreams
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError
@@ -994,7 +993,7 @@ def test_disabled_after_failures(nats_server: NatsServer, caplog: pytest.LogCapt
             assert (await hooks.deliver()).not_sent == 1
             assert len(receiver.requests) == sent
             broken[0] = False
-            assert await service.enable(hooks.route, ["webhook:e"]) == ["webhook:e"]
+            assert await dispatcher.enable(hooks.route, ["webhook:e"]) == ["webhook:e"]
             await hooks.publish(b"4")
             assert (await hooks.deliver()).delivered == 1
 
@@ -1024,7 +1023,7 @@ def test_disabled_for_one_tenant(nats_server: NatsServer) -> None:
         await hooks.publish(b"b1", subscription="@other/s")
         counts = await hooks.deliver()
         assert (counts.dead, counts.not_sent, counts.delivered) == (1, 1, 1)
-        assert await service.enable(hooks.route, ["webhook:e"]) == ["webhook:e"]
+        assert await dispatcher.enable(hooks.route, ["webhook:e"]) == ["webhook:e"]
 
     run(nats_server, answer, work)
 
@@ -1047,7 +1046,7 @@ def test_failures_outlive_a_dispatcher(nats_server: NatsServer, monkeypatch: pyt
         await hooks.publish(b"2")
         assert (await hooks.deliver()).failed == 2
         broken[0] = False
-        await service.enable(hooks.route, ["webhook:e"])
+        await dispatcher.enable(hooks.route, ["webhook:e"])
         await hooks.publish(b"3")
         assert (await hooks.deliver()).delivered == 1
         async with opened_queue(hooks.route) as queue:

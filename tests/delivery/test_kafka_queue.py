@@ -18,8 +18,8 @@ from tests.engine.batches import batch
 from tests.integration.kafka_broker import KafkaBroker
 from tests.kafka.conftest import broker  # noqa: F401 - a fixture
 from turnout.conditions import exists
+from turnout.delivery.dispatcher import deliver, opened_queue
 from turnout.delivery.failures import DeliveryCounts
-from turnout.delivery.service import deliver, opened_queue
 from turnout.engine import Program
 from turnout.routes.endpoints import KafkaSink
 from turnout.runtime.kafka.publisher import KafkaSinkOptions

@@ -19,7 +19,7 @@ from turnout.delivery.streams import Shares
 from turnout.errors import ConnectionLostError, RunError
 from turnout.nats.jetstream.errors import WrongLastSequenceError
 from turnout.nats.jetstream.kv import Entry, KeyNotFoundError, Operation
-from turnout.runtime.shares import DRIFT
+from turnout.runtime.leases import DRIFT
 
 SECONDS = 6.0
 COUNT = 4

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from turnout.engine import Messages, Program
 from turnout.nats.wire.records import SCHEMA
-from turnout.records.header_column import ARROW
+from turnout.records.headers import headers_type
 from turnout.routes import Route
 
 ROUTE = """
@@ -48,7 +48,9 @@ def batch(records: Sequence[dict[str, Any]], *, stream: str | None = "S", first:
             [{"key": k, "value": v if isinstance(v, bytes) else v.encode()} for k, v in record.get("headers", ())]
         )
         columns["timestamp"].append(record.get("timestamp", 1_700_000_000_000_000))
-    arrays = [pa.array(columns[field.name], ARROW if field.name == "headers" else field.type) for field in SCHEMA]
+    arrays = [
+        pa.array(columns[field.name], headers_type() if field.name == "headers" else field.type) for field in SCHEMA
+    ]
     names = list(SCHEMA.names)
     if stream is not None:
         arrays.append(pa.array([stream] * len(records), pa.string()))

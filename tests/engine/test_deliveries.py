@@ -17,7 +17,7 @@ from turnout.conditions import kiwi
 from turnout.engine import Counts, Program, deliveries
 from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, SUBSCRIPTION
 from turnout.errors import RouteError, RunError
-from turnout.records.header_column import ARROW
+from turnout.records.headers import headers_type
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
 from turnout.subscriptions import destinations
@@ -240,7 +240,7 @@ BAD_HEADERS = [
 
 def with_headers(*headers: list[tuple[str, bytes]]) -> Any:
     records = batch([{"value": OULU} for _ in headers])
-    lists = pa.array([[{"key": name, "value": value} for name, value in some] for some in headers], ARROW)
+    lists = pa.array([[{"key": name, "value": value} for name, value in some] for some in headers], headers_type())
     return records.set_column(records.schema.get_field_index("headers"), "headers", lists)
 
 

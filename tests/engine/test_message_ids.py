@@ -22,7 +22,7 @@ from turnout.engine.messages import (
 from turnout.engine.messages import ROUTE as ROUTE_HEADER
 from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire.records import with_stream
-from turnout.records.listed import STREAM_ID, TOPIC_ID, ListedRecords
+from turnout.records.batch import STREAM_ID, TOPIC_ID, ListedRecords
 from turnout.routes import digest_of
 from turnout.subscriptions import Snapshot, Subscription
 from turnout.subscriptions.index import Index

@@ -12,8 +12,8 @@ from turnout.conditions import parse
 from turnout.engine import Counts
 from turnout.engine.dead_letters import DESTINATION, ORIGIN, SUBSCRIPTION
 from turnout.engine.messages import VALUE_LEFT_OUT, is_reserved, without_reserved
-from turnout.records.header_column import ARROW
-from turnout.records.listed import TOPIC_ID
+from turnout.records.batch import TOPIC_ID
+from turnout.records.headers import headers_type
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
@@ -85,7 +85,9 @@ def test_a_batch_without_reserved_headers_is_not_copied() -> None:
 def test_a_part_of_a_batch_keeps_its_own_headers() -> None:
     """Slices and null lists are read right: each record keeps what was its own."""
     lists = [[("a", b"0"), ("Turnout-X", b"0")], None, [("Turnout-X", b"2"), ("b", b"2")], [], [("c", b"4")]]
-    column = pa.array([None if some is None else [{"key": k, "value": v} for k, v in some] for some in lists], ARROW)
+    column = pa.array(
+        [None if some is None else [{"key": k, "value": v} for k, v in some] for some in lists], headers_type()
+    )
     whole = pa.RecordBatch.from_arrays([column], names=["headers"])
 
     kept, dropped = without_reserved(whole.slice(1))

@@ -13,7 +13,7 @@ import pytest
 from tests.engine.batches import batch, sent
 from turnout.codecs import FORMATS
 from turnout.engine import Program
-from turnout.records.listed import ListedRecords
+from turnout.records.batch import ListedRecords
 from turnout.routes import Route
 from turnout.runtime.nats.sink import SinkOptions, lines_of
 

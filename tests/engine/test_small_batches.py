@@ -11,16 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.batches import DEAD, SINK, WANTED, batch, program, sent
-from turnout.codecs import moments
+from turnout.codecs import json_nodes
 from turnout.conditions import compare, exists, kiwi, not_
 from turnout.engine import deliveries, writing
 from turnout.engine import messages as messages_module
 from turnout.engine.messages import ListedMessages, Messages, message_ids, origins, record_ids
 from turnout.records import headers as headers_module
 from turnout.records import spans
-from turnout.records.header_column import ARROW
-from turnout.records.headers import Headers
-from turnout.records.listed import ListedRecords
+from turnout.records.batch import ListedRecords
+from turnout.records.headers import Headers, headers_type
 from turnout.records.text import iso_of
 from turnout.routes.endpoints import NatsSink
 from turnout.runtime.nats.sink import SinkOptions, lines_of, lines_of_listed
@@ -78,7 +77,7 @@ def by_arrays(task: Any) -> Any:
 def test_a_small_batch_is_a_batch(records: list[Any], subscribed: bool, stream: str | None) -> None:
     """Messages, ids, dead letters and counts do not depend on how few the records are."""
     records_of = batch([{"topic": topic, "value": value} for topic, value, _ in records], stream=stream)
-    lists = pa.array([[{"key": name, "value": value} for name, value in own] for _, _, own in records], ARROW)
+    lists = pa.array([[{"key": name, "value": value} for name, value in own] for _, _, own in records], headers_type())
     records_of = records_of.set_column(records_of.schema.get_field_index("headers"), "headers", lists)
     parts = (SINK, DEAD, WANTED) if subscribed else (SINK, DEAD)
 
@@ -94,7 +93,7 @@ def test_a_small_batch_is_a_batch(records: list[Any], subscribed: bool, stream: 
 def test_records_as_lists(records: list[Any], subscribed: bool, lineage: str, bad_headers: str) -> None:
     """A few records as lists have the messages, frames, dead letters and counts of their record batch."""
     records_of = batch([{"topic": topic, "value": value} for topic, value, _ in records])
-    lists = pa.array([[{"key": name, "value": value} for name, value in own] for _, _, own in records], ARROW)
+    lists = pa.array([[{"key": name, "value": value} for name, value in own] for _, _, own in records], headers_type())
     records_of = records_of.set_column(records_of.schema.get_field_index("headers"), "headers", lists)
     few = ListedRecords(
         record_ids(records_of).to_pylist(),
@@ -139,7 +138,7 @@ def test_records_as_lists_stay_lists() -> None:
 def test_moments(given_moments: list[int | None]) -> None:
     """Several moments are written as each of them is."""
     each = [None if moment is None else iso_of(moment) for moment in given_moments]
-    assert moments.timestamps_as_text(given_moments) == each
+    assert json_nodes.timestamps_as_text(given_moments) == each
 
 
 @given(st.lists(st.tuples(st.one_of(st.none(), st.sampled_from(["s", "t"])), st.one_of(st.none(), st.integers(0, 9)))))
@@ -174,7 +173,7 @@ def test_origins(parts: list[tuple[str | None, int | None]]) -> None:
 )
 def test_headers(lists: list[list[tuple[str | None, bytes | None]]]) -> None:
     """A few headers are found and read as many are; null names and values, and those that are no UTF-8, too."""
-    column = pa.array([[{"key": name, "value": value} for name, value in own] for own in lists], ARROW)
+    column = pa.array([[{"key": name, "value": value} for name, value in own] for own in lists], headers_type())
 
     def read() -> Any:
         headers = Headers.of_arrow(column)

@@ -16,12 +16,12 @@ import pytest
 from tests.engine.batches import SINK, batch, program, sent
 from tests.engine.routed import dead, to
 from turnout.codecs import EncodeErrors
-from turnout.codecs.frames.columns import arrow_blocks
+from turnout.codecs.arrow_columns import arrow_blocks
 from turnout.engine import Program
 from turnout.engine.writing import Rows
 from turnout.errors import ConfigError
 from turnout.records import Schema, group
-from turnout.records.header_column import ARROW
+from turnout.records.headers import headers_type
 from turnout.routes import Route
 from turnout.routes.endpoints import TableSink
 from turnout.routes.endpoints.tables import ColumnSpec, struct_of
@@ -189,7 +189,7 @@ errors: {{tolerance: all}}
             "offset": list(range(len(several))),
             "key": [one["k"] for one in several],
             "value": pa.array([{"a": one["a"]} for one in several]),
-            "headers": pa.array([[("x", one["h"])] if one["h"] else [] for one in several], ARROW),
+            "headers": pa.array([[("x", one["h"])] if one["h"] else [] for one in several], headers_type()),
         }
     )
 

@@ -305,7 +305,7 @@ def test_messages_on_the_topic_change_nothing_of_sealed_letters(
     # Nothing is sent, and there is no server to ask what the route reads itself, or for records.
     with (
         patch("turnout.history.redrive.preflight", side_effect=lambda route: route),
-        patch("turnout.runtime.endpoints.kafka.adapter.KafkaAdapter.originals", side_effect=list),
+        patch("turnout.runtime.kafka.adapter.KafkaAdapter.originals", side_effect=list),
     ):
         report = redrive(lenient, letters, dry_run=True)
     outcomes = {id(row.letter): row.outcome for row in report.results}

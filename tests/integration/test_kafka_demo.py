@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from tests.integration.kafka_broker import KafkaBroker
 
 from turnout.demo.kafka_year import DEAD, SOURCE
-from turnout.kafka.control import Note
+from turnout.runtime.kafka.publisher import Note
 
 pytestmark = pytest.mark.kafka
 

@@ -18,7 +18,6 @@ from tests.integration.kafka_broker import KafkaBroker
 from turnout.engine.counts import Counts
 from turnout.errors import ConnectionLostError
 from turnout.kafka.admin import KafkaAdmin
-from turnout.kafka.control import CONFIG, Slot
 from turnout.kafka.group import GroupProgress
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
@@ -26,6 +25,7 @@ from turnout.kafka.reader import LastRecord, PartitionRange, RangeReader, commit
 from turnout.routes import Route
 from turnout.runtime import open_task
 from turnout.runtime.driver import OpenSplitServer
+from turnout.runtime.kafka.publisher import CONFIG, Slot
 from turnout.runtime.kafka.source import KafkaOffsets, KafkaSourceOptions, by_topic
 from turnout.runtime.open_splits import OpenProgress, OpenSplits, ProgressFolder
 from turnout.runtime.open_task import OpenTask

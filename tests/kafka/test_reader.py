@@ -20,7 +20,7 @@ from turnout.kafka.clients import ErrorWatch, producer_of
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.kafka.reader import SCHEMA, PartitionRange, RangeReader, listed_records, record_batch
-from turnout.records.listed import TOPIC_ID
+from turnout.records.batch import TOPIC_ID
 
 pytestmark = pytest.mark.kafka
 

@@ -14,12 +14,12 @@ from tests.kafka.test_producer import values
 from turnout.engine import Program
 from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
-from turnout.kafka.control import Slot
 from turnout.kafka.options import KafkaOptions
 from turnout.nats.wire.records import SCHEMA, with_stream
 from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink
-from turnout.runtime.endpoints.kafka.adapter import KafkaProbe
+from turnout.runtime.kafka.adapter import KafkaProbe
+from turnout.runtime.kafka.publisher import Slot
 from turnout.runtime.publishing import sum_of
 from turnout.spark import stage as module
 from turnout.spark.endpoints import endpoint_of

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.codecs.avro.strategies import batches
 from turnout.base.varint import zigzag_varint
-from turnout.codecs.avro.columns import RecordReader
-from turnout.codecs.avro.reading import MalformedError, read_value, reader_of
+from turnout.codecs.avro.reading import MalformedError, RecordReader, read_value, reader_of
 from turnout.codecs.avro.types import AvroType, parse_schema
 from turnout.loops import avro
 from turnout.loops.compiled import Loop

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from tests.codecs.test_plain_json import FIELDS, MESSY, RICH
 from tests.transforms.test_base import GUARDS, STAGES, TEXTS, batch_of, guarded, outcome, written
 from turnout.codecs import Format, codec_of, parse_ddl, plain_json
+from turnout.codecs.json_nodes import Misfit, json_text
 from turnout.codecs.json_reading import Reader, SchemalessReader
-from turnout.codecs.nodes import Misfit, json_text
 from turnout.loops import json as loops
 from turnout.records.block import rows_of
 from turnout.transforms.chain import ChainRunner

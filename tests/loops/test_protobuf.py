@@ -1,6 +1,6 @@
 """Loops over Protobuf messages: the same interpreted and compiled, and wherever the calls are divided.
 
-That what they find is what the ``protobuf`` library finds is tested by `tests.codecs.protobuf.test_passing`.
+That what they find is what the ``protobuf`` library finds is tested by `tests.codecs.protobuf.test_reading`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.codecs.protobuf.test_passing import _MESSAGES, codec_of
+from tests.codecs.protobuf.test_reading import _MESSAGES, codec_of
 from turnout.codecs.protobuf.connect_schema import plan_of
 from turnout.codecs.protobuf.descriptors import file_of
-from turnout.codecs.protobuf.passing import Passer
+from turnout.codecs.protobuf.reading import Passer
 from turnout.loops import protobuf
 from turnout.loops.compiled import Loop
 

@@ -15,8 +15,8 @@ from hypothesis import settings
 from jsonschema import Draft202012Validator, ValidationError
 from pydantic import BaseModel
 
-from turnout.codecs.kind import camel_name
-from turnout.codecs.registry import BUILTIN
+from turnout.codecs.codec import camel_name
+from turnout.codecs.format import BUILTIN
 from turnout.errors import RouteError
 from turnout.routes import Route, document, endpoints
 from turnout.routes.json_schema import route_schema

@@ -20,11 +20,10 @@ from turnout.embedded import NatsServer
 from turnout.engine import Counts
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.wire import Connection, purge_stream
-from turnout.records.listed import as_batch
+from turnout.records.batch import as_batch
 from turnout.runtime import open_task
 from turnout.runtime.driver import OpenSplitServer
-from turnout.runtime.nats.open_reader import opened
-from turnout.runtime.nats.source import SourceOptions, report_loss
+from turnout.runtime.nats.source import SourceOptions, opened, report_loss
 from turnout.runtime.open_splits import OpenProgress, OpenSplits, ProgressFolder
 from turnout.runtime.open_task import OpenTask
 from turnout.runtime.publishing import TaskTally

@@ -15,7 +15,7 @@ from turnout.embedded import NatsServer, free_port
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.wire import Connection, create_stream, delete_stream, stream_info
 from turnout.routes import Route
-from turnout.runtime.endpoints.adapter import StreamEnd
+from turnout.runtime.endpoints import StreamEnd
 from turnout.runtime.preflight import lag_of, make_webhook_streams, preflight, preflight_of_reachable
 
 pytestmark = pytest.mark.jetstream

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from turnout.engine.counts import Counts, Flow
 from turnout.errors import Mistake, RunError
 from turnout.routes import Route
-from turnout.runtime.fence import Permit
+from turnout.runtime.leases import Permit
 from turnout.runtime.offsets import Progress, RunResult
 from turnout.runtime.open_splits import SlotUse
 

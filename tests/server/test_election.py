@@ -13,7 +13,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from turnout.errors import ConnectionLostError, RunError
-from turnout.runtime.shares import DRIFT, Table
+from turnout.runtime.leases import DRIFT, Table
 from turnout.server.election import Elector, LeaseConflictError
 
 SECONDS = 5.0

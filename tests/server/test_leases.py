@@ -18,7 +18,7 @@ from tests.certificates import make_certificates
 from tests.postgres import NotAvailable, Postgres
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, ConnectionLostError, RunError
-from turnout.runtime.shares import Member, Table
+from turnout.runtime.leases import Member, Table
 from turnout.server.election import Elector, KubernetesLease, LeaseConflictError, LeaseStore, lease_store
 
 TEXT = Table({"a": Member(1, 5.0, "http://a")}, [("a", 1)]).text().decode()

@@ -25,8 +25,7 @@ from tests.server.conftest import route_text, wait_for
 from tests.server.fakes import FakeRunner
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, RunError
-from turnout.runtime.fence import PERMIT_SECONDS, Fence, FenceServer, LeaseLostError
-from turnout.runtime.shares import Member
+from turnout.runtime.leases import PERMIT_SECONDS, Fence, FenceServer, LeaseLostError, Member
 from turnout.server.config import ServerConfig
 from turnout.server.election import Elector, Lease
 from turnout.server.serving import RouteServer

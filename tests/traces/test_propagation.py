@@ -13,10 +13,10 @@ from tests.streams import own_stream
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, PullReader, Range, stream_info
 from turnout.nats.wire.records import SCHEMA, with_stream
-from turnout.records.listed import ListedRecords
+from turnout.records.batch import ListedRecords
 from turnout.routes import Route
 from turnout.spark.stage import SparkStage
-from turnout.traces.context import HEADERS, headers_of, new_trace
+from turnout.traces.spans import HEADERS, headers_of, new_trace
 
 pytestmark = pytest.mark.jetstream
 

@@ -28,8 +28,7 @@ from turnout.runtime.offsets import Progress
 from turnout.server.metrics import Metrics
 from turnout.server.rest.app import TracedApp, build_app, guarded
 from turnout.subscriptions import open_store
-from turnout.traces.context import new_trace, parsed
-from turnout.traces.spans import TraceSettings
+from turnout.traces.spans import TraceSettings, new_trace, parsed
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc", reason='OTLP needs "turnout[otlp]"')
 

@@ -19,7 +19,7 @@ from turnout.kafka.reader import PartitionRange, RangeReader
 from turnout.routes import Route
 from turnout.runtime.offsets import Progress
 from turnout.spark.running.job import run
-from turnout.traces.context import SpanContext, new_trace, parsed
+from turnout.traces.spans import SpanContext, new_trace, parsed
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc", reason='OTLP needs "turnout[otlp]"')
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.transforms.drawn import CONFIGS, batches, stages
-from tests.transforms.java.test_literal import LITERALS
+from tests.transforms.kafka.test_headers import LITERALS
 from tests.transforms.kafka_host import KafkaHost, Thrown
 from tests.transforms.test_options import VALUES
 from tests.vectors.connect import same, same_outcome, same_schema, schema_of, value_of
@@ -17,10 +17,10 @@ from tests.vectors.connect import same, same_outcome, same_schema, schema_of, va
 from turnout.errors import ConfigError
 from turnout.records import Failure, Record, Schema
 from turnout.transforms import Chain
-from turnout.transforms.java.literal import Literal, parse_literal
 from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.java.regex_characters import JavaRegexError
 from turnout.transforms.java.values import trim
+from turnout.transforms.kafka.headers import Literal, parse_literal
 from turnout.transforms.options import KINDS, Option, OptionError
 
 pytestmark = pytest.mark.kafka

@@ -250,14 +250,14 @@ def deliver(
     as_json: AsJson = False,
 ) -> None:
     """Post the messages for webhooks, signed and with retries, until interrupted."""
-    from turnout.delivery import service
+    from turnout.delivery import dispatcher
 
     in_json = log_as(log_format)
     loaded = loaded_route(route, timeout)
 
     if redrive or letter or enable:
-        known = asyncio.run(service.enable(loaded, enable)) if enable else []
-        count = asyncio.run(service.redrive(loaded, None if redrive else letter)) if redrive or letter else 0
+        known = asyncio.run(dispatcher.enable(loaded, enable)) if enable else []
+        count = asyncio.run(dispatcher.redrive(loaded, None if redrive else letter)) if redrive or letter else 0
         text = f"dead letters moved: {count:,}, endpoints enabled: {len(known):,} of {len(enable or ()):,}"
         typer.echo(json_text({"moved": count, "enabled": known}) if as_json else text)
         if len(known) < len(enable or ()) or (not redrive and count < len({*(letter or ())})):
@@ -266,7 +266,7 @@ def deliver(
     progress = _DeliveryProgress(in_json=in_json)
     with stop_on_signals() as stop:
         counts = asyncio.run(
-            service.deliver(loaded, stop, drain=drain, ready=progress.begin, watch=lambda: progress.look(stop))
+            dispatcher.deliver(loaded, stop, drain=drain, ready=progress.begin, watch=lambda: progress.look(stop))
         )
     counted = asdict(counts)
     listed = ", ".join(f"{name} {number:,}" for name, number in counted.items())

@@ -1,13 +1,28 @@
 """Bytes of keys and values, read to blocks and written: JSON, Connect's JSON, and Kafka's plain values."""
 
 from turnout.base.options import Kind, Option
-from turnout.codecs.codec import Codec, EncodeErrors, decode_each, encode_each
-from turnout.codecs.converters import Converters, converters_of
+from turnout.codecs.codec import (
+    Codec,
+    CodecKind,
+    EncodeErrors,
+    Notation,
+    TextNotation,
+    ValueNotation,
+    decode_each,
+    encode_each,
+)
 from turnout.codecs.ddl import DdlError, parse_ddl
-from turnout.codecs.format import Format, codec_of, named_files, notation_of
-from turnout.codecs.json_forms import builtin_of
-from turnout.codecs.kind import CodecKind, Notation, TextNotation, ValueNotation
-from turnout.codecs.registry import ENTRY_POINT, FORMATS
+from turnout.codecs.format import (
+    ENTRY_POINT,
+    FORMATS,
+    Converters,
+    Format,
+    codec_of,
+    converters_of,
+    named_files,
+    notation_of,
+)
+from turnout.codecs.json_writing import builtin_of
 
 __all__ = [
     "ENTRY_POINT",

@@ -12,11 +12,9 @@ import msgspec
 
 from turnout.base.deferred import np
 from turnout.base.options import Kind, Option
-from turnout.codecs.codec import Decoded, attempt, with_tombstones
-from turnout.codecs.json_forms import wire_form
+from turnout.codecs.codec import CodecKind, Decoded, attempt, flag, with_tombstones, words
 from turnout.codecs.json_reading import Reader
-from turnout.codecs.json_writing import Written, texts_of
-from turnout.codecs.kind import CodecKind, flag, words
+from turnout.codecs.json_writing import Written, texts_of, wire_form
 from turnout.codecs.plain_json import JSON_CONVERTER, ObjectReader
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema

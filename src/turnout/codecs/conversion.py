@@ -23,11 +23,9 @@ from turnout.base.deferred import np
 from turnout.codecs.codec import Codec, Decoded, EncodeErrors, attempt
 from turnout.codecs.connect_json import ConnectJson
 from turnout.codecs.format import Format, codec_of
-from turnout.codecs.json_leaf_readers import EXACT, declared_leaf
+from turnout.codecs.json_nodes import EXACT, NULL, Misfit, Node, Slow, declared_leaf, field_names, read_date, slow_node
 from turnout.codecs.json_reading import Reader
 from turnout.codecs.json_writing import Written, encode_json
-from turnout.codecs.moments import read_date
-from turnout.codecs.nodes import NULL, Misfit, Node, Slow, field_names, slow_node
 from turnout.codecs.plain_json import TypedJson
 from turnout.errors import RecordError
 from turnout.records import Block, Moment, Positions, Schema

@@ -7,25 +7,28 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate
-from typing import Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import msgspec
 
 from turnout.base.deferred import np
-from turnout.codecs.codec import Decoded
 from turnout.codecs.ddl import Declared
-from turnout.codecs.json_leaf_readers import Leaf, Schemaless, declared_leaf, read_schemaless, wire_leaf
-from turnout.codecs.nodes import (
+from turnout.codecs.json_nodes import (
     NULL,
     JsonType,
+    Leaf,
     Misfit,
     Node,
+    Schemaless,
+    declared_leaf,
     json_text,
     list_node,
     map_node,
     nullable,
     pairs_node,
+    read_schemaless,
     struct_node,
+    wire_leaf,
 )
 from turnout.errors import RecordError
 from turnout.loops import json as loops
@@ -35,6 +38,9 @@ from turnout.records.block import rows_of
 from turnout.records.schema import DIGITS
 from turnout.records.spans import Read, SpanColumn, SpanKind, Spans, Texts
 from turnout.records.types import Codes, Column, Columns, Convert, DynamicValue, NewColumn, Octets, Offsets, Value
+
+if TYPE_CHECKING:
+    from turnout.codecs.codec import Decoded
 
 _UNREADABLE = (ValueError, TypeError, RecursionError)
 """Errors of a strict read: no UTF-8, no JSON, not of its type, no text at all, or nested too deep."""

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from msgspec.msgpack import Encoder, Ext
 
-from turnout.codecs.codec import Codec, Decoded, encode_each, with_tombstones
+from turnout.codecs.codec import Codec, CodecKind, Decoded, ValueNotation, encode_each, with_tombstones
 from turnout.codecs.json_reading import SchemalessReader
-from turnout.codecs.kind import CodecKind, ValueNotation
 from turnout.errors import MissingExtraError, RecordError
 from turnout.records import BigInt, Block, Moment, Positions, Schema, Struct
 from turnout.records.types import DynamicValue, Value

@@ -12,9 +12,8 @@ from typing import Any, ClassVar, Final
 from turnout.base.deferred import np
 from turnout.base.options import Kind, Option
 from turnout.base.terminal import plural
-from turnout.codecs.codec import Codec, Decoded, attempt, encode_each, with_tombstones
+from turnout.codecs.codec import Codec, CodecKind, Decoded, ValueNotation, attempt, encode_each, with_tombstones
 from turnout.codecs.json_writing import encode_json
-from turnout.codecs.kind import CodecKind, ValueNotation
 from turnout.errors import RecordError
 from turnout.records import Block, Float32, Int8, Int16, Int32, Positions, Schema, Struct
 from turnout.records.text import text_of

@@ -10,9 +10,9 @@ from typing import ClassVar, Final, NamedTuple, cast
 
 from turnout.base.deferred import np
 from turnout.base.options import Kind, Option
-from turnout.codecs.codec import Codec, Decoded, attempt, with_tombstones
+from turnout.codecs.codec import Codec, CodecKind, Decoded, attempt, flag, with_tombstones
 from turnout.codecs.ddl import DdlError, parse_ddl
-from turnout.codecs.json_leaf_readers import Schemaless, read_schemaless
+from turnout.codecs.json_nodes import Schemaless, read_schemaless
 from turnout.codecs.json_reading import (
     Reader,
     SchemalessReader,
@@ -22,7 +22,6 @@ from turnout.codecs.json_reading import (
     schemaless_decoder,
 )
 from turnout.codecs.json_writing import encode_json
-from turnout.codecs.kind import CodecKind, flag
 from turnout.loops import json as loops
 from turnout.records import Block, Positions, Schema
 from turnout.records.block import rows_of

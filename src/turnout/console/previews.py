@@ -14,8 +14,7 @@ from turnout.history.diff.diff import Diff
 from turnout.history.diff.differences import Differences
 from turnout.history.diff.report import DiffReport
 from turnout.routes import Route
-from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.endpoints.adapter import Change, Start
+from turnout.runtime.endpoints import Change, Start, adapter_of
 from turnout.secrets import masked_url
 from turnout.server.errors import ConflictError
 from turnout.server.routes.compatibility import checked_start, is_safe

@@ -31,7 +31,7 @@ from turnout.delivery.queue import (
 from turnout.delivery.requests import message_id
 from turnout.errors import StreamError, TurnoutError, message_of
 from turnout.nats.protocol.headers import MESSAGE_ID
-from turnout.runtime.fence import LeaseLostError
+from turnout.runtime.leases import LeaseLostError
 from turnout.subscriptions.delivery_settings import DeliverySettings
 from turnout.subscriptions.tenants import tenant_of
 

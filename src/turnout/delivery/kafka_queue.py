@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing
 from datetime import UTC, datetime
@@ -36,11 +36,11 @@ from turnout.kafka.group import SESSION_MILLISECONDS, GroupReader, GroupRecord, 
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaHeaders, KafkaMessages, KafkaProducer
 from turnout.kafka.reader import TopicTable, committed_progress
-from turnout.nats.protocol.headers import MESSAGE_ID, HeaderInput, Headers
+from turnout.nats.protocol.headers import MESSAGE_ID, HeaderInput, Headers, pairs_of
 from turnout.routes.endpoints import KafkaSink
 from turnout.routes.webhooks import WebhooksPart
-from turnout.runtime.fence import leased_seconds
 from turnout.runtime.kafka.source import partitions_of
+from turnout.runtime.leases import leased_seconds
 
 _Arguments = TypeVarTuple("_Arguments")
 
@@ -400,7 +400,9 @@ class KafkaQueue:
             ConnectionLostError: no broker answers.
         """
         key = subject.removeprefix(f"{self.webhooks.subject}.").encode()
-        await self._writer.store(self.webhooks.topics[1], key, body, list(_pairs(headers)))
+        await self._writer.store(
+            self.webhooks.topics[1], key, body, [(name, value.encode()) for name, value in pairs_of(headers)]
+        )
 
     async def store_notice(self, body: bytes, identity: str) -> None:
         """Store a notice for the operator.
@@ -469,14 +471,6 @@ class KafkaQueue:
 def opened_topics(sink: KafkaSink, webhooks: WebhooksPart) -> AbstractAsyncContextManager[DeliveryQueue]:
     """Open the topics of a sink's deliveries; see `KafkaQueue.opened`."""
     return KafkaQueue.opened(sink.client, webhooks)
-
-
-def _pairs(headers: HeaderInput) -> Iterator[tuple[str, bytes]]:
-    for name, values in headers.items():
-        if isinstance(values, str):
-            yield name, values.encode()
-        else:
-            yield from ((name, value.encode()) for value in values)
 
 
 def _text(value: bytes | str | None) -> str:

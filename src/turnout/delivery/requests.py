@@ -20,8 +20,7 @@ from turnout._built import version as __version__
 from turnout.nats.protocol.headers import Headers
 from turnout.subscriptions.credentials import STANDARD_NAMES, SYMMETRIC, HeaderNames, secret_bytes
 from turnout.subscriptions.delivery_settings import DeliverySettings
-from turnout.traces.context import forwarded, headers_of
-from turnout.traces.spans import Span, TraceSettings
+from turnout.traces.spans import Span, TraceSettings, forwarded, headers_of
 
 if TYPE_CHECKING:
     from turnout.delivery.client import Response, Target

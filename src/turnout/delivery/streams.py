@@ -51,8 +51,7 @@ from turnout.nats.protocol.headers import NAME_RULE, HeaderInput, fitting
 from turnout.nats.protocol.positions import StreamIdentity
 from turnout.routes.endpoints import NatsSink
 from turnout.routes.webhooks import SHARES, WebhooksPart
-from turnout.runtime.fence import leased_seconds
-from turnout.runtime.shares import TRIES, Membership
+from turnout.runtime.leases import TRIES, Membership, leased_seconds
 from turnout.subscriptions.destinations import delivery_address
 
 CONSUMER: Final = "turnout-deliver"

@@ -12,7 +12,7 @@ from turnout.console import add_console
 from turnout.demo.flights import check_stop
 from turnout.errors import Mistake
 from turnout.routes import Route
-from turnout.runtime.fence import Permit
+from turnout.runtime.leases import Permit
 from turnout.runtime.offsets import Progress, RunResult
 from turnout.runtime.open_splits import SlotUse
 from turnout.server.config import ServerConfig

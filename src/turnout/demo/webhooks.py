@@ -16,9 +16,9 @@ from functools import cached_property
 from aiohttp import web
 
 from turnout.conditions import parse
+from turnout.delivery.dispatcher import deliver
 from turnout.delivery.failures import DeliveryCounts
 from turnout.delivery.requests import Signer, message_id
-from turnout.delivery.service import deliver
 from turnout.demo.year import Demo
 from turnout.history.feed import FeedReader
 from turnout.nats.wire import Connection, PullReader, Range, stream_info

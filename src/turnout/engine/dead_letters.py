@@ -36,13 +36,13 @@ from turnout.engine.messages import (
 from turnout.engine.reading import Consumed
 from turnout.errors import RunError
 from turnout.records import Failure, Headers
-from turnout.records.header_column import ARROW
-from turnout.records.listed import TOPIC_ID
+from turnout.records.batch import TOPIC_ID
+from turnout.records.headers import headers_type
 from turnout.records.text import iso_of, readable
 from turnout.records.types import ArrowArray, ArrowBatch, Binaries
 from turnout.routes import Route
 from turnout.subscriptions.destinations import describe_destination
-from turnout.traces.context import NAMES, context_of
+from turnout.traces.spans import NAMES, context_of
 from turnout.transforms import ErrorPolicy
 
 if TYPE_CHECKING:
@@ -432,7 +432,7 @@ def _headers(
     elif bad is None:
         return arrow
     headers_column = column.to_arrow(everything)
-    assert headers_column.type.equals(ARROW)
+    assert headers_column.type.equals(headers_type())
     return headers_column
 
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from turnout.base.deferred import pc
 from turnout.nats.protocol.headers import NAME_RULE, UNFIT_NAME
 from turnout.records import Failure, Headers
-from turnout.records.header_column import ARROW
-from turnout.records.headers import as_type, has_match
-from turnout.records.listed import STREAM_ID, TOPIC_ID, ListedRecords
+from turnout.records.batch import STREAM_ID, TOPIC_ID, ListedRecords
+from turnout.records.headers import as_type, has_match, headers_type
 from turnout.records.types import ArrowArray, ArrowBatch, Binaries, RowIds, Strings
 from turnout.routes import Route
 from turnout.subjects.arrays import chained
@@ -65,8 +64,8 @@ def without_reserved(batch: ArrowBatch) -> tuple[ArrowBatch, int]:
     if not found:
         return batch, 0
     bad = pc.is_in(names, value_set=pa.array(found, names.type)).to_numpy(zero_copy_only=False)
-    headers_left = without(headers.cast(ARROW), bad)
-    return batch.set_column(index, pa.field("headers", ARROW), headers_left), int(np.count_nonzero(bad))
+    headers_left = without(headers.cast(headers_type()), bad)
+    return batch.set_column(index, pa.field("headers", headers_type()), headers_left), int(np.count_nonzero(bad))
 
 
 _BREAK = re.compile(rb"[\r\n]")
@@ -90,7 +89,7 @@ class HeaderRules:
         """Return the mask of headers that cannot be written; None if all can.
 
         Args:
-            headers: a list for each record, see `turnout.records.headers.ARROW`.
+            headers: a list for each record, see `turnout.records.headers.headers_type`.
         """
         if not self._apply or not len(headers):
             return None
@@ -153,7 +152,7 @@ def without(headers: ArrowArray, bad: NDArray[np.bool_]) -> ArrowArray:
     offsets = np.zeros(len(headers) + 1, np.int32)
     np.cumsum(np.bincount(owners, minlength=len(headers)), out=offsets[1:])
     pairs = pc.list_flatten(headers).take(pa.array(valid))
-    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW)
+    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=headers_type())
 
 
 def _failure(name: str) -> Failure:
@@ -330,7 +329,7 @@ class LineageHeaders:
 RECORDS: Final = pa.schema(
     [
         pa.field("value", pa.binary()),
-        pa.field("headers", ARROW),
+        pa.field("headers", headers_type()),
         pa.field("key", pa.binary()),
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
@@ -481,7 +480,7 @@ def _context(headers: ArrowArray) -> ArrowArray:
         None if pairs is None else [pair for pair in pairs if pair["key"].startswith((CONNECT_PREFIX, TURNOUT_PREFIX))]
         for pairs in headers.to_pylist()
     ]
-    return pa.array(ours, ARROW)
+    return pa.array(ours, headers_type())
 
 
 def record_columns(

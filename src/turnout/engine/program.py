@@ -60,8 +60,8 @@ from turnout.engine.writing import Outgoing, Writer, encode_block
 from turnout.errors import RecordError
 from turnout.expressions import BatchReader, Expression, ExpressionError, looking_up
 from turnout.records import Batch, Positions, group
+from turnout.records.batch import ListedRecords, as_batch
 from turnout.records.block import rows_of
-from turnout.records.listed import ListedRecords, as_batch
 from turnout.records.types import ArrowBatch, DynamicValue, RowIds
 from turnout.routes import Route
 from turnout.routes.endpoints.tables import MATCHES

@@ -18,9 +18,9 @@ from turnout.engine.messages import is_reserved, without_reserved
 from turnout.errors import RecordError, TurnoutError
 from turnout.nats.protocol.headers import key_of_header
 from turnout.records import Batch, Failure, Headers, Positions
+from turnout.records.batch import ListedRecords, as_batch
 from turnout.records.block import rows_of
 from turnout.records.headers import as_type
-from turnout.records.listed import ListedRecords, as_batch
 from turnout.records.types import ArrowArray, ArrowBatch, DynamicValue, NewColumn
 from turnout.routes.endpoints import Source
 
@@ -212,7 +212,7 @@ class TypedValues(Sequence["bytes | None"]):
         Raises:
             RecordError: Connect has no type for them.
         """
-        from turnout.codecs.frames.columns import arrow_blocks
+        from turnout.codecs.arrow_columns import arrow_blocks
 
         return arrow_blocks(self._column, self._name)
 

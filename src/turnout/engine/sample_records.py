@@ -16,7 +16,7 @@ from turnout.base.terminal import guesses
 from turnout.base.untrusted import JsonObject, is_whole
 from turnout.codecs import Notation, TextNotation, notation_of
 from turnout.errors import ConfigError, Mistake
-from turnout.records.header_column import ARROW
+from turnout.records.headers import headers_type
 from turnout.records.types import ArrowBatch, Fields, Value
 from turnout.routes import Route
 
@@ -183,7 +183,7 @@ def record_batch(records: Sequence[SampleRecord]) -> ArrowBatch:
         "offset": pa.array([record.offset for record in records], pa.int64()),
         "key": pa.array([record.key for record in records], pa.binary()),
         "value": pa.array([record.value for record in records], pa.binary()),
-        "headers": pa.array([_arrow_headers(record) for record in records], ARROW),
+        "headers": pa.array([_arrow_headers(record) for record in records], headers_type()),
         "timestamp": pa.array([record.timestamp for record in records], pa.timestamp("us", tz="UTC")),
     }
     if records and records[0].stream is not None:

@@ -22,12 +22,21 @@ from turnout.engine.counts import MAPPING, MATCH, Outcome, Outcomes, StageCounte
 from turnout.engine.messages import RECORDS, ListedMessages, Messages, origins
 from turnout.engine.reading import Consumed
 from turnout.records import ALIVE, Batch, Failure
-from turnout.records.header_column import ARROW
+from turnout.records.headers import headers_type
 from turnout.records.types import Binaries, RowIds, Strings
 from turnout.routes import Route
 from turnout.routes.endpoints.base import Endpoint
-from turnout.traces.context import NAMES, TRACEPARENT, SpanContext, context_of, headers_of, new_trace
-from turnout.traces.spans import Attributes, Span, TraceSettings
+from turnout.traces.spans import (
+    NAMES,
+    TRACEPARENT,
+    Attributes,
+    Span,
+    SpanContext,
+    TraceSettings,
+    context_of,
+    headers_of,
+    new_trace,
+)
 
 _DETAIL_SECONDS: Final = 0.5
 """Seconds after which a record has spans of its stages also where there are many: those of a batch have equal ones."""
@@ -271,7 +280,7 @@ class SpanCounter(StageCounter):
                     self._sent.append(span)
             indices[at] = messages.records.num_rows + copies[record, number][0]
         copied = messages.records.take(pa.array([record for record, _ in copies], pa.int64()))
-        marked = pa.array([headers for _, headers in copies.values()], ARROW)
+        marked = pa.array([headers for _, headers in copies.values()], headers_type())
         copied = copied.set_column(_HEADERS, RECORDS.field(_HEADERS), marked)
         return replace(messages, rows=indices, records=pa.concat_batches([messages.records, copied]))
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from turnout.base.deferred import pc
 from turnout.codecs import Codec, EncodeErrors, Format, Notation, notation_of
+from turnout.codecs.arrow_columns import WrittenColumn, arrow_type
 from turnout.codecs.codec import Decoded, RecordCodec, as_record_codec, attempt
 from turnout.codecs.connect_json import ConnectJson
 from turnout.codecs.conversion import Converting, Fitting, alike, converted, problem_of, writing_codec
-from turnout.codecs.frames.columns import WrittenColumn, arrow_type
 from turnout.codecs.json_writing import Written, encode_json
 from turnout.codecs.plain_json import SchemalessJson, TypedJson
 from turnout.engine.deliveries import OutgoingDeliveries
@@ -22,7 +22,7 @@ from turnout.engine.messages import HeaderRules, without
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Failure, Headers, Positions, Schema, Struct
 from turnout.records.block import rows_of
-from turnout.records.header_column import ARROW
+from turnout.records.headers import headers_type
 from turnout.records.text import text_of
 from turnout.records.types import ArrowArray, Binaries, NewColumns, RowIds, Structs
 from turnout.routes import Route
@@ -224,7 +224,7 @@ class Outgoing:
     def headers(self) -> ArrowArray:
         """The headers as an Arrow array."""
         headers = self.header_pairs
-        return headers if isinstance(headers, pa.Array) else pa.array(headers, ARROW)
+        return headers if isinstance(headers, pa.Array) else pa.array(headers, headers_type())
 
     def without(self, failures: Mapping[int, Failure]) -> Outgoing:
         """Return these without records that have failed since."""

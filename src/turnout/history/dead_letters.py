@@ -29,8 +29,7 @@ from turnout.nats.wire.streams import StreamPosition, position_of
 from turnout.records import ALIVE
 from turnout.records.types import Fields, RowIds
 from turnout.routes import Route
-from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.endpoints.adapter import NewLetter, SinkLetters, rows_of
+from turnout.runtime.endpoints import NewLetter, SinkLetters, adapter_of, rows_of
 from turnout.transforms.base import KEY, VALUE
 
 REDRIVEN: Final = "Turnout-Redriven"

@@ -36,8 +36,7 @@ from turnout.routes import Route
 from turnout.runtime.backfill import pending_positions
 from turnout.runtime.checkpoint import checkpoint_of, local_folder
 from turnout.runtime.cursors import FeedCursor, split_part, with_part
-from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.endpoints.adapter import FeedRecords, RecordKey
+from turnout.runtime.endpoints import FeedRecords, RecordKey, adapter_of
 from turnout.runtime.matches import MatchFolder, Sequences, hash_of
 from turnout.runtime.offsets import Offsets, committed
 from turnout.subscriptions import Snapshot, Subscription

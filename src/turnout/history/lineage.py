@@ -19,7 +19,7 @@ from turnout.engine import Program
 from turnout.engine.messages import REVISION, ROUTE, SOURCE, TABLES
 from turnout.errors import ConfigError, Mistake, RouteError, StreamError, TurnoutError
 from turnout.nats.protocol.positions import Origin
-from turnout.records.listed import STREAM_ID
+from turnout.records.batch import STREAM_ID
 from turnout.records.text import readable
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route, digest_of

@@ -26,12 +26,11 @@ from turnout.engine.trace import Trace
 from turnout.errors import ConfigError, Mistake, StreamError, SubscriptionNotFoundError
 from turnout.history.dead_letters import CONNECTOR, REDRIVEN, TRIES, DeadLetter, LetterBox, masked_letter
 from turnout.history.masking import Hidden
-from turnout.records.listed import STREAM_ID, TOPIC_ID
+from turnout.records.batch import STREAM_ID, TOPIC_ID
 from turnout.records.published import Published
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
-from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.endpoints.adapter import NewLetter
+from turnout.runtime.endpoints import NewLetter, adapter_of
 from turnout.runtime.preflight import preflight, with_stored_topics
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.index import Index

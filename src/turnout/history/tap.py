@@ -29,8 +29,7 @@ from turnout.nats.wire.streams import StreamPosition, position_of
 from turnout.records import ALIVE, FAILED, Batch
 from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
-from turnout.runtime.endpoints import EndpointAdapter, adapter_of
-from turnout.runtime.endpoints.adapter import StreamEnd
+from turnout.runtime.endpoints import EndpointAdapter, StreamEnd, adapter_of
 from turnout.runtime.preflight import preflight
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index

@@ -21,7 +21,9 @@ from turnout.errors import ConfigError, ConnectionLostError, MissingExtraError, 
 from turnout.kafka.options import REPORTS, KafkaOptions, tokens_of
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message, Producer
+    from confluent_kafka import Consumer, Producer, TopicPartition
+    from confluent_kafka import KafkaError as KafkaError
+    from confluent_kafka import Message as Message
     from confluent_kafka.admin import AdminClient
 
 
@@ -133,6 +135,12 @@ class ErrorWatch:
     def heard(self) -> None:
         """Forget the error after an answer of a broker."""
         self.last = None
+
+
+def client_partition(topic: str, number: int, *offset: int) -> TopicPartition:
+    """Return a partition, and an offset in it, as the client takes them."""
+    partition: TopicPartition = _library().TopicPartition(topic, number, *offset)
+    return partition
 
 
 def consumer_of(options: KafkaOptions, watch: ErrorWatch) -> Consumer:

@@ -26,8 +26,8 @@ from turnout.kafka.clients import (
     raise_error,
 )
 from turnout.kafka.options import KafkaOptions
-from turnout.records.header_column import ARROW
-from turnout.records.listed import ListedRecords
+from turnout.records.batch import ListedRecords
+from turnout.records.headers import headers_type
 from turnout.records.types import ArrowArray, ArrowBatch
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ SCHEMA: Final = pa.schema(
         pa.field("offset", pa.int64()),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
-        pa.field("headers", ARROW),
+        pa.field("headers", headers_type()),
         pa.field("timestamp", pa.timestamp("us", tz="UTC")),
         pa.field("timestampType", pa.int32()),
     ]
@@ -405,7 +405,7 @@ def listed_records(
 
     Args:
         records: the records.
-        topic_id: returns the id of a topic, as the column `turnout.records.listed.TOPIC_ID` has it.
+        topic_id: returns the id of a topic, as the column `turnout.records.batch.TOPIC_ID` has it.
         make: makes their record batch.
     """
     ids, topics, times = [], [], []
@@ -546,15 +546,15 @@ def _origin_text(record: LastRecord) -> str:
 def headers_column(headers: list[KafkaHeaders]) -> ArrowArray:
     """Return the column of the records' headers; null for a record without any."""
     if not any(headers):
-        return pa.nulls(len(headers), ARROW)
+        return pa.nulls(len(headers), headers_type())
     sizes = np.fromiter((len(one) if one else 0 for one in headers), np.int64, len(headers))
     pairs = [pair for one in headers if one for pair in one]
     names = pa.array([name for name, _ in pairs], pa.string())
     texts = pa.array([text for _, text in pairs], pa.binary())
-    items = pa.StructArray.from_arrays([names, texts], fields=list(ARROW.value_type))
+    items = pa.StructArray.from_arrays([names, texts], fields=list(headers_type().value_type))
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     starts = pa.array(offsets, pa.int32(), mask=np.append(sizes == 0, False))
-    return pa.ListArray.from_arrays(starts, items, type=ARROW)
+    return pa.ListArray.from_arrays(starts, items, type=headers_type())
 
 
 def lost_records(topic: str, partition: int, start: int, end: int, first: int, following: int) -> StreamError:

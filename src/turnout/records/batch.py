@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from turnout.base.clocks import Milliseconds
@@ -12,7 +13,7 @@ from turnout.errors import RecordError
 from turnout.records.block import Block, Positions, columns_of, rows_of, taking, types_of
 from turnout.records.headers import Header, Headers
 from turnout.records.schema import Schema, exact
-from turnout.records.types import Column, DynamicValue, NewColumn, Value
+from turnout.records.types import ArrowBatch, Column, DynamicValue, NewColumn, Value
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -285,3 +286,66 @@ def _at(side: Iterable[Block], row: int) -> tuple[Schema | None, Value]:
         if index < len(block) and block.rows[index] == row:
             return block.schema, block.take(np.array([index], np.intp)).whole()[0]
     return None, None
+
+
+STREAM_ID: Final = "stream_id"
+"""Column of a record batch with the stream and its identity, as origins begin: ``ORDERS.18ec3e1cf4bcb700``."""
+
+TOPIC_ID: Final = "topic_id"
+"""Column of a record batch with the id of a Kafka topic, which message ids end with; null for those without one."""
+
+Pairs: TypeAlias = Sequence[tuple[str, "bytes | None"]]
+"""Names and values of one record's headers, in order."""
+
+
+class ListedRecords:
+    """A few records; each Arrow array of their record batch takes as long as the work on some of them.
+
+    Args:
+        ids: by record, as all lists here: what ids of its messages begin with, see `turnout.engine.messages`.
+        topics: their topics, or subjects.
+        partitions: their partitions.
+        offsets: offsets in them, or sequences in the stream.
+        times: microseconds since 1970; None for a record without.
+        keys: bytes of the keys.
+        values: bytes of the values.
+        headers: headers off the wire.
+        make: makes the record batch of these records.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[str],
+        topics: Sequence[str],
+        partitions: Sequence[int],
+        offsets: Sequence[int],
+        times: Sequence[int | None],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        headers: Sequence[Pairs],
+        make: Callable[[], ArrowBatch],
+    ) -> None:
+        self.ids = ids
+        self.topics = topics
+        self.partitions = partitions
+        self.offsets = offsets
+        self.times = times
+        self.keys = keys
+        self.values = values
+        self.headers = headers
+        self._make = make
+
+    @property
+    def num_rows(self) -> int:
+        """Number of records."""
+        return len(self.topics)
+
+    @cached_property
+    def batch(self) -> ArrowBatch:
+        """The records as a record batch."""
+        return self._make()
+
+
+def as_batch(records: ArrowBatch | ListedRecords) -> ArrowBatch:
+    """Return the record batch of some records."""
+    return records.batch if isinstance(records, ListedRecords) else records

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +20,16 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     from numpy.typing import NDArray
 
-    from turnout.records import header_column
-    from turnout.records.listed import Pairs
+    from turnout.records.batch import Pairs
 else:
     pa, pc = DeferredModule("pyarrow"), DeferredModule("pyarrow.compute")
-    header_column = DeferredModule("turnout.records.header_column")
+
+
+@cache
+def headers_type() -> pa.DataType:
+    """Return the Arrow type of the headers column: a list of structs for each record, as in Spark's Kafka source."""
+    entry = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    return pa.list_(pa.field("element", entry, nullable=True))
 
 
 def as_type(column: ArrowArray, type_: pa.DataType) -> ArrowArray:
@@ -160,7 +165,7 @@ class Headers:
         pairs = column.flatten()
         names, values = as_type(pairs.field(0), pa.string()), as_type(pairs.field(1), pa.binary())
         headers = cls(len(column), names, values, offsets)
-        if column.type.equals(header_column.ARROW) and not column.null_count and not pairs.null_count:
+        if column.type.equals(headers_type()) and not column.null_count and not pairs.null_count:
             headers._column = column
         return headers
 
@@ -340,14 +345,14 @@ class Headers:
         return off_the_wire + since
 
     def to_arrow(self, rows: Positions) -> ArrowArray:
-        """The headers of these records, in their order, as `header_column.ARROW`; a typed value is written as text."""
+        """The headers of these records, in their order, as `headers_type`; a typed value is written as text."""
         column = self._unchanged
         if column is not None:
             everything = len(rows) == self.count and _ascending(rows)
             return column if everything else column.take(pa.array(rows))
         pairs = self.pairs(rows)
         if pairs is not None:
-            return pa.array(pairs, header_column.ARROW)
+            return pa.array(pairs, headers_type())
         positions = np.full(self.count, -1, np.int64)
         positions[rows] = np.arange(len(rows))
         mine = positions[self._owners] >= 0
@@ -372,8 +377,8 @@ class Headers:
             owner, name, value = owner[order], name.take(pa.array(order)), value.take(pa.array(order))
         offsets = np.zeros(len(rows) + 1, np.int32)
         np.cumsum(np.bincount(owner, minlength=len(rows)), out=offsets[1:])
-        entries = pa.StructArray.from_arrays([name, value], fields=list(header_column.ARROW.value_type))
-        return pa.ListArray.from_arrays(pa.array(offsets), entries, type=header_column.ARROW)
+        entries = pa.StructArray.from_arrays([name, value], fields=list(headers_type().value_type))
+        return pa.ListArray.from_arrays(pa.array(offsets), entries, type=headers_type())
 
     @property
     def _unchanged(self) -> ArrowArray | None:

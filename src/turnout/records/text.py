@@ -171,12 +171,8 @@ def iso_of(moment: int, schema: Schema | None = None) -> str:
     clock = f"{rest // 3_600_000:02}:{rest // 60_000 % 60:02}:{rest // 1000 % 60:02}.{rest % 1000:03}Z"
     if logical == TIME:
         return clock
-    date = _date_text(days)
+    date = _with_sign(str(np.datetime64(days, "D")))
     return date if logical == DATE else f"{date}T{clock}"
-
-
-def _date_text(days: int) -> str:
-    return _with_sign(str(np.datetime64(days, "D")))
 
 
 def _with_sign(date: str) -> str:

@@ -13,8 +13,8 @@ from pydantic_core import core_schema
 from turnout.base import options
 from turnout.base.options import REQUIRED, any_case, attribute_texts
 from turnout.base.untrusted import JsonObject
-from turnout.codecs.kind import CodecKind, camel_name
-from turnout.codecs.registry import NULLABLE, format_names, kinds
+from turnout.codecs.codec import CodecKind, camel_name
+from turnout.codecs.format import NULLABLE, format_names, kinds
 from turnout.records.types import DynamicValue
 from turnout.routes.document import RouteDocument
 from turnout.routes.endpoints import FORMATS, kind_of

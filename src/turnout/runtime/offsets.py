@@ -41,7 +41,7 @@ from turnout.engine.counts import Counts
 from turnout.nats.protocol.positions import Position, StreamIdentity
 from turnout.records.types import DynamicValue
 from turnout.runtime.open_splits import position_after
-from turnout.traces.context import SpanContext
+from turnout.traces.spans import SpanContext
 
 
 def encoded(value: object) -> str:

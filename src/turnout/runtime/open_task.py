@@ -24,7 +24,7 @@ from turnout.runtime.publishing import TaskTally
 if TYPE_CHECKING:
     from turnout.base.histogram import Histogram
     from turnout.engine import Result
-    from turnout.records.listed import ListedRecords
+    from turnout.records.batch import ListedRecords
     from turnout.records.types import ArrowBatch
     from turnout.runtime.task_index import MatchRecorder
 

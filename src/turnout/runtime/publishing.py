@@ -25,9 +25,8 @@ from turnout.engine.dead_letters import IN_FULL
 from turnout.engine.result import Result
 from turnout.errors import StreamError
 from turnout.kafka.clients import INVALID_RECORD, INVALID_TIMESTAMP
-from turnout.kafka.control import Slot
 from turnout.records.published import TOO_LARGE, Published, Refuse
-from turnout.runtime.kafka.publisher import KafkaPublisher, KafkaSinkOptions
+from turnout.runtime.kafka.publisher import KafkaPublisher, KafkaSinkOptions, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Subjects that each revision of the subscriptions can match, kept beside the index of the same revisions."""
+"""Revisions of the subscriptions of a run: their index, the subjects that each can match, and access for its tasks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from turnout.base.files import replace_file
 from turnout.base.terminal import first_names
+from turnout.engine import Program
 from turnout.engine.subject_filters import SubjectFilters, TopicRequirement
-from turnout.errors import TurnoutError
+from turnout.errors import StreamError, TurnoutError
+from turnout.routes import Route
 from turnout.runtime.backfill import BackfillLedger, WatchedStore
+from turnout.runtime.driver import IndexServer
+from turnout.runtime.endpoints import adapter_of
+from turnout.runtime.task_index import IndexLocation
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
 from turnout.subscriptions.index.index_writer import FollowedStore
@@ -32,6 +37,12 @@ _log = logging.getLogger(__name__)
 
 _CACHED_REVISIONS: Final = 32
 """This many revisions are kept, as of the index."""
+
+_WORTH_LEARNING: Final = 1000
+"""Minimum number of subscriptions for which sampling records before the first micro-batch pays for itself."""
+
+_SAMPLE_RECORDS: Final = 2000
+_FORBIDDEN: Final = 403
 
 
 class WantedSubjects:
@@ -335,3 +346,76 @@ def _same_store(folder: Path, url: str) -> bool:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(digest)
     return same
+
+
+class RunMatching:
+    """Subscriptions of a run; closed at its end.
+
+    Args:
+        route: a route with subscriptions.
+        address: address of this process for the tasks of the run.
+        folder: for the index of this run.
+        lasting: whether its latest revisions stay for the next run.
+        pinned: subscriptions to match with instead of the store's.
+        ledger: ledger of missed ranges; None without backfill.
+
+    Raises:
+        TurnoutError: the store cannot be read, or another run has the folder.
+    """
+
+    def __init__(
+        self,
+        route: Route,
+        address: str,
+        folder: Path,
+        *,
+        lasting: bool = False,
+        pinned: Snapshot | None = None,
+        ledger: BackfillLedger | None = None,
+    ) -> None:
+        assert route.subscriptions is not None
+        self._route = route
+        self._resources = ExitStack()
+        source = route.source
+        self.pushes_down = source.pushes_down and route.unmatched == "drop"
+        filters = SubjectFilters(route, source.filters) if self.pushes_down else None
+        self.revisions = Revisions(
+            route.subscriptions.store, folder, lasting=lasting, pinned=pinned, filters=filters, ledger=ledger
+        )
+        self._resources.callback(self.revisions.close)
+        server = self._resources.enter_context(IndexServer(self.revisions, address))
+        self.url = server.url
+        self.index_location = IndexLocation.at(self.revisions.folder, server.url)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Return the source options that matching adds."""
+        return {"revisionsUrl": self.url, **({"pushDown": "true"} if self.pushes_down else {})}
+
+    def close(self) -> None:
+        """Close the store and the index."""
+        self._resources.close()
+
+    def learn(self) -> None:
+        """Choose the index's anchors by their rarity in a sample of the stream's records.
+
+        Each is taken at a place of its own, since neighbours are alike: a day's records say nothing of another day's,
+        and what never occurs in the sample passes for rare. Only speed depends on them. Nothing is learnt from an empty
+        stream, or from a source that is not NATS, or one whose messages this user may read by a consumer only.
+        """
+        if len(self.revisions) < _WORTH_LEARNING:
+            return
+        try:
+            batches = list(adapter_of(self._route.source).sample(_SAMPLE_RECORDS))
+        except StreamError as failure:
+            if failure.code != _FORBIDDEN:
+                raise
+            _log.info("route %s: subscriptions are indexed without a sample: %s", self._route.name, failure)
+            return
+        chain = self._route.chain
+        program = Program.of(replace(self._route, chain=replace(chain, errors=replace(chain.errors, tolerance="all"))))
+
+        def metadata(keys: Sequence[str]) -> list[dict[str, str]]:
+            return [match for batch in batches for match in program.sample(batch, keys)]
+
+        self.revisions.learn(metadata)

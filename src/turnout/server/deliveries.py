@@ -48,7 +48,7 @@ def deliver_route(route: Route, stop: threading.Event, ready: Ready) -> None:
     Raises:
         TurnoutError: its failure.
     """
-    from turnout.delivery.service import deliver
+    from turnout.delivery.dispatcher import deliver
 
     asyncio.run(deliver(route, stop, ready=ready))
 
@@ -84,23 +84,23 @@ class WebhookState:
 
 def dead_letters(route: Route, count: int) -> list[DeadDelivery]:
     """Return the last dead letters of a route's deliveries, the newest first; see `letters_of` for errors."""
-    from turnout.delivery.service import letters_of
+    from turnout.delivery.dispatcher import letters_of
 
     return asyncio.run(letters_of(route, count))
 
 
 def redrive(route: Route, positions: Collection[str] | None = None) -> int:
     """Move dead letters back among the deliveries, all or those at some positions, and return their number."""
-    from turnout.delivery import service
+    from turnout.delivery import dispatcher
 
-    return asyncio.run(service.redrive(route, positions))
+    return asyncio.run(dispatcher.redrive(route, positions))
 
 
 def enable(route: Route, destination: str) -> bool:
     """Let a disabled endpoint have requests; return False if it was not disabled."""
-    from turnout.delivery import service
+    from turnout.delivery import dispatcher
 
-    return bool(asyncio.run(service.enable(route, [destination])))
+    return bool(asyncio.run(dispatcher.enable(route, [destination])))
 
 
 class RouteWork(ABC):

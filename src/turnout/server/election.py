@@ -1,6 +1,6 @@
 """Election of the one server that runs the routes: it is the owner of the one share of a table of leases.
 
-`turnout.runtime.shares` has the rule. Standbys read the table, and write it only to take the share, when it is free,
+`turnout.runtime.leases` has the rule. Standbys read the table, and write it only to take the share, when it is free,
 or to ask for it: a leader that does not reach the servers of its routes gives way to one that does.
 """
 
@@ -28,8 +28,7 @@ from turnout.errors import ConfigError, ConnectionLostError, Mistake, RunError, 
 from turnout.nats.protocol.errors import MessageNotFoundError, StreamNotFoundError
 from turnout.nats.wire import Connection, ConnectionOptions, create_stream
 from turnout.nats.wire.connection import Message
-from turnout.runtime.fence import PERMIT_SECONDS, Permit, leased_seconds
-from turnout.runtime.shares import DRIFT, TRIES, Member, Membership, Table
+from turnout.runtime.leases import DRIFT, PERMIT_SECONDS, TRIES, Member, Membership, Permit, Table, leased_seconds
 from turnout.secrets import masked_url
 
 _log = logging.getLogger("turnout.server")
@@ -400,7 +399,7 @@ class PostgresLease:
     """
 
     def __init__(self, url: str, name: str, seconds: float) -> None:
-        from turnout.subscriptions.stores._postgres_driver import Database
+        from turnout.subscriptions.stores.postgres import Database
 
         self._database = Database(url, "turnout")
         self._name = name

@@ -46,7 +46,7 @@ from turnout.errors import (
 from turnout.secrets import masked_url
 
 if TYPE_CHECKING:
-    from turnout.runtime.endpoints.adapter import Change
+    from turnout.runtime.endpoints import Change
 
 
 class ServerError(TurnoutError):

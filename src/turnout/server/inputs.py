@@ -25,7 +25,7 @@ from turnout.base.untrusted import decimal
 from turnout.errors import TurnoutError, message_of
 from turnout.server.config import InputPart, webhook_key
 from turnout.subscriptions.credentials import SYMMETRIC
-from turnout.traces.context import forwarded
+from turnout.traces.spans import forwarded
 
 if TYPE_CHECKING:
     from turnout.nats.jetstream import JetStream

@@ -17,18 +17,17 @@ from pyspark import TaskContext, cloudpickle
 from turnout.base.caches import LruCache
 from turnout.base.deferred import pc
 from turnout.base.startup import paused_gc
-from turnout.codecs.frames.columns import arrow_type
+from turnout.codecs.arrow_columns import arrow_type
 from turnout.engine.counts import Counts
 from turnout.engine.messages import RECORDS
 from turnout.engine.spans import messaging, span_name, system_of
 from turnout.errors import StreamError
-from turnout.kafka.control import Slot
 from turnout.nats.wire.records import SCHEMA, with_stream
 from turnout.records import Schema
 from turnout.routes import Route
 from turnout.routes.rows import RowPlan
-from turnout.runtime.fence import Fence, fence_of_process
-from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions, fitting
+from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions, Slot, fitting
+from turnout.runtime.leases import Fence, fence_of_process
 from turnout.runtime.offsets import open_split_of, readers_of, splits_of
 from turnout.runtime.open_task import OpenTask
 from turnout.runtime.publishing import TALLY, TALLY_SCHEMA, Publishers, PublishingOptions, TaskTally
@@ -39,7 +38,7 @@ from turnout.traces.spans import TaskSpan, TraceSettings, micro_batch_context, t
 if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
     from turnout.engine.replay import Replay
-    from turnout.records.listed import ListedRecords
+    from turnout.records.batch import ListedRecords
     from turnout.runtime.task_index import MatchRecorder
     from turnout.subscriptions.index import Index
 

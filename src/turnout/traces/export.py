@@ -13,8 +13,7 @@ from typing import Final
 from turnout._built import version as __version__
 from turnout.base.background import run_once
 from turnout.errors import MissingExtraError
-from turnout.traces.context import SpanContext
-from turnout.traces.spans import EXPORT_SECONDS, Span, TraceSettings
+from turnout.traces.spans import EXPORT_SECONDS, Span, SpanContext, TraceSettings
 
 try:
     from opentelemetry import trace

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from turnout.codecs.json_schema.branches import UNION, Documents, union_field
 from turnout.codecs.json_schema.codec import definition_of
 from turnout.codecs.json_schema.connect_schema import connect_schema_of
 from turnout.codecs.json_schema.kind import JsonSchemaOptions
-from turnout.codecs.json_schema.values import ENUM
+from turnout.codecs.json_schema.values import ENUM, UNION, Documents, union_field
 from turnout.errors import RecordError
 from turnout.records import Field, Schema
 from turnout.records.schema import DATE, DECIMAL, TIMESTAMP

@@ -202,7 +202,7 @@ def test_a_route_names_a_file(tmp_path: Any) -> None:
 
 def test_people_write_times_as_texts() -> None:
     """In tests of routes, and explanations show them so."""
-    from turnout.codecs.kind import SchemaNotation
+    from turnout.codecs.codec import SchemaNotation
 
     notation = SchemaNotation(ORDER)
     content = notation.encode({"at": "2026-11-23T10:00:00Z", "price": 1.5, "raw": "AAE=", "choice_0": {"number": 3}})

@@ -26,7 +26,7 @@ from turnout.nats.wire.packing import (
     pack,
     small_enough,
 )
-from turnout.records.header_column import ARROW
+from turnout.records.headers import headers_type
 
 
 @pytest.fixture(autouse=True, params=[0, 48], ids=["in columns", "one by one"], scope="module")
@@ -46,7 +46,8 @@ _lists = st.lists(st.tuples(_names, _values), max_size=4)
 def test_columns_of_headers_give_the_same_lines(rows: list[list[tuple[str, bytes]] | None]) -> None:
     """The vector form and the single form are one format; a null list is no header."""
     column = pa.array(
-        [None if row is None else [{"key": name, "value": value} for name, value in row] for row in rows], type=ARROW
+        [None if row is None else [{"key": name, "value": value} for name, value in row] for row in rows],
+        type=headers_type(),
     )
 
     assert header_lines(column).to_pylist() == [headers.lines(row or []) for row in rows]
@@ -56,12 +57,15 @@ def test_headers_of_a_slice_are_those_of_its_rows() -> None:
     """A record batch that was cut has offsets that do not begin at zero."""
     rows = [[{"key": f"k{n}", "value": b"v"}] * n for n in range(5)]
 
-    assert header_lines(pa.array(rows, type=ARROW).slice(2, 2)).to_pylist() == [b"k2: v\r\n" * 2, b"k3: v\r\n" * 3]
+    assert header_lines(pa.array(rows, type=headers_type()).slice(2, 2)).to_pylist() == [
+        b"k2: v\r\n" * 2,
+        b"k3: v\r\n" * 3,
+    ]
 
 
 def test_headers_about_another_stream_are_left_out() -> None:
     """A name that is excluded goes, its neighbours stay."""
-    rows = pa.array([[{"key": "Nats-Msg-Id", "value": b"1"}, {"key": "a", "value": b"b"}]], type=ARROW)
+    rows = pa.array([[{"key": "Nats-Msg-Id", "value": b"1"}, {"key": "a", "value": b"b"}]], type=headers_type())
 
     assert header_lines(rows, "Nats-Msg-Id".__eq__).to_pylist() == [b"a: b\r\n"]
 
@@ -72,7 +76,7 @@ def test_headers_about_another_stream_are_left_out() -> None:
 )
 def test_a_header_cannot_break_out_of_its_line(name: str, value: str) -> None:
     """Neither form lets a line break or a blank name through; the value is not repeated."""
-    column = pa.array([[{"key": name, "value": value.encode()}]], type=ARROW)
+    column = pa.array([[{"key": name, "value": value.encode()}]], type=headers_type())
 
     with pytest.raises(ConfigError) as single:
         headers.encode([(name, value)])
@@ -147,7 +151,7 @@ def test_a_servers_mark_of_a_deletion(count: int, reason: bytes, operation: byte
     """Where it is left out, the clients' mark is in its place, once."""
     pairs = [("Nats-Marker-Reason", reason), ("a", b"1")]
     marked = [(*pairs, ("KV-Operation", b"DEL")), pairs, [("a", b"2")]]
-    column = pa.array([[{"key": k, "value": v} for k, v in own] for own in marked * count], ARROW)
+    column = pa.array([[{"key": k, "value": v} for k, v in own] for own in marked * count], headers_type())
 
     lines = header_lines(column, lambda name: name.startswith("Nats-")).to_pylist()
 

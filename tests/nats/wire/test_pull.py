@@ -17,7 +17,7 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.frames import frame
 from turnout.nats.wire import Connection, PullReader, Range, create_stream, pull, purge_stream, stream_info
 from turnout.nats.wire.pull import OpenReader
-from turnout.records.listed import as_batch
+from turnout.records.batch import as_batch
 
 
 def fill(connection: Connection, stream: str, payloads: list[bytes], headers: dict[str, str] | None = None) -> None:

@@ -44,7 +44,7 @@ FORMAT = EndpointFormat(
 _ADAPTER = """
 from dataclasses import dataclass
 
-from turnout.runtime.endpoints.adapter import EndpointAdapter, EndpointProbe
+from turnout.runtime.endpoints import EndpointAdapter, EndpointProbe
 
 
 @dataclass
@@ -87,7 +87,7 @@ _USE = """
 import asyncio, json
 from turnout import Route
 from turnout.cli.check import probe
-from turnout.delivery.service import opened_queue
+from turnout.delivery.dispatcher import opened_queue
 from turnout.engine.deliveries import Addresses
 from turnout.errors import RouteError
 from turnout.history.dead_letters import LetterBox

@@ -14,13 +14,12 @@ from tests.engine.batches import batch, program, sent
 from turnout.engine import Result
 from turnout.engine.messages import VALUE_LEFT_OUT, ListedMessages, record_ids
 from turnout.errors import ConfigError, RunError
-from turnout.kafka.control import Slot
 from turnout.kafka.options import KafkaOptions
-from turnout.records.header_column import ARROW
-from turnout.records.listed import ListedRecords
+from turnout.records.batch import ListedRecords
+from turnout.records.headers import headers_type
 from turnout.routes import Route
-from turnout.runtime.fence import LeaseLostError
-from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions, _columns, fitting, record_sizes
+from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions, Slot, _columns, fitting, record_sizes
+from turnout.runtime.leases import LeaseLostError
 from turnout.runtime.publishing import Publishers
 
 ROUTE = 'name: r\nsource: {format: nats, servers: "nats://a", stream: S}\nvalue: {format: raw}\n'
@@ -50,7 +49,7 @@ def test_sizes_are_the_producers() -> None:
         {"key": b"k", "value": b"x" * 8192, "headers": [{"key": "é", "value": None}, {"key": "b", "value": b""}]},
         {"key": b"k", "value": b"x" * (1 << 20), "headers": []},
     ]
-    columns = {"key": pa.binary(), "value": pa.binary(), "headers": ARROW}
+    columns = {"key": pa.binary(), "value": pa.binary(), "headers": headers_type()}
     arrays = [pa.array([row[name] for row in rows], kind) for name, kind in columns.items()]
 
     sizes = record_sizes(pa.RecordBatch.from_arrays(arrays, names=list(columns)))
@@ -142,7 +141,7 @@ def test_a_few_messages_as_lists(more: str) -> None:
             "offset": pa.array([7, 8, 9], pa.int64()),
             "key": pa.array([b"k", None, b""]),
             "value": pa.array([b"1", None, b""]),
-            "headers": pa.array([[("h", b"v"), ("i", None)], [], [("h", b"")]], ARROW),
+            "headers": pa.array([[("h", b"v"), ("i", None)], [], [("h", b"")]], headers_type()),
             "timestamp": pa.array([1_700_000_000_123_000, -5, None], pa.timestamp("us", tz="UTC")),
         }
     )

@@ -19,8 +19,7 @@ from tests.s3_server import jars_of_s3
 
 from turnout.routes import Route
 from turnout.routes.endpoints import LakeSink, LakeSource
-from turnout.runtime.lake.source import LakeVersions
-from turnout.runtime.lake.table import BatchMark, existing_table
+from turnout.runtime.lake.table import BatchMark, LakeVersions, existing_table
 
 KEYS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
 SERVE = (

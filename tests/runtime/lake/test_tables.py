@@ -15,8 +15,7 @@ from turnout.errors import ConfigError, StreamError
 from turnout.routes import Route
 from turnout.routes.endpoints import LakeSink, LakeSource
 from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.lake.source import LakeVersions
-from turnout.runtime.lake.table import BatchMark, existing_table, open_table
+from turnout.runtime.lake.table import BatchMark, LakeVersions, existing_table, open_table
 
 RECORD = {"topic": "flights.{carrier}", "key": "carrier", "timestamp": "at", "headers": {"fare": "fare"}}
 

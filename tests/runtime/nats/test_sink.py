@@ -22,8 +22,8 @@ from turnout.nats.wire import Connection, ConnectionOptions, PullReader, Range, 
 from turnout.nats.wire.records import with_stream
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
-from turnout.runtime.endpoints.adapter import NewLetter
-from turnout.runtime.endpoints.nats.history import NatsLetters
+from turnout.runtime.endpoints import NewLetter
+from turnout.runtime.nats.history import NatsLetters
 from turnout.runtime.nats.sink import IdSample, SinkOptions, TaskIds
 from turnout.runtime.publishing import Publishers
 

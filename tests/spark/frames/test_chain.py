@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from turnout.errors import ConfigError
-from turnout.spark.frames import ERROR_TYPE, apply_chain
-from turnout.spark.frames.columns import METADATA_KEY
+from turnout.spark.columns import ERROR_TYPE, METADATA_KEY
+from turnout.spark.frames import apply_chain
 from turnout.transforms import Chain, registry
 
 RECORD = (

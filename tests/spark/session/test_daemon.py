@@ -19,7 +19,7 @@ from turnout.embedded import NatsServer
 from turnout.nats.wire.records import record_batch, row, with_stream
 from turnout.routes import Route
 from turnout.runtime.task_index import IndexLocation
-from turnout.spark.map_in_arrow import map_in_arrow
+from turnout.spark.columns import map_in_arrow
 from turnout.spark.session.daemon import IMPORTS, ROUTES_ONLY
 from turnout.spark.stage import SparkStage
 from turnout.subscriptions import Subscription, open_store

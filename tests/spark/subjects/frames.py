@@ -47,7 +47,7 @@ def texts_of(frame: DataFrame, columns: list[Column]) -> list[list[str | None]]:
 
 
 def draws_of(frame: DataFrame) -> list[float]:
-    from turnout.spark.subjects.transform import draw_bits, draw_of
+    from turnout.spark.subjects import draw_bits, draw_of
 
     return [row[0] for row in values_of(frame, [draw_of(draw_bits(["id"], what=""))])]
 
@@ -59,11 +59,11 @@ def small_plans(spark: SparkSession) -> Iterator[None]:
     That other one has a test of its own, on every length of key, and is in the compiled queries. The vector runner by
     itself takes it too.
     """
-    from turnout.spark.subjects.transform import hash_by_loop
+    from turnout.spark.subjects import hash_by_loop
 
     with (
         interpreted(spark),
-        patch("turnout.spark.subjects.transform.fnv1a", hash_by_loop),
-        patch("turnout.spark.subjects.mapping.fnv1a", hash_by_loop),
+        patch("turnout.spark.subjects.fnv1a", hash_by_loop),
+        patch("turnout.spark.subjects.fnv1a", hash_by_loop),
     ):
         yield

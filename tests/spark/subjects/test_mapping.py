@@ -46,7 +46,7 @@ def test_every_vector_gives_the_same_in_spark(
     spark: SparkSession, module: Any, file: str, most_terms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The columns return the server's result for each vector, as expressions and in Python workers."""
-    monkeypatch.setattr("turnout.spark.subjects.mapping._MOST_TERMS", most_terms)
+    monkeypatch.setattr("turnout.spark.subjects._MOST_TERMS", most_terms)
     with small_plans(spark):
         outcomes = list(module.spark_outcomes(json.loads((VECTORS / file).read_text(encoding="utf-8")), spark))
 
@@ -96,7 +96,7 @@ def test_a_table_is_equal_to_the_pure_one_when_compiled(
     spark: SparkSession, most_terms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every kind of source and every way to look one up, with the choices and the functions in one table."""
-    monkeypatch.setattr("turnout.spark.subjects.mapping._MOST_TERMS", most_terms)
+    monkeypatch.setattr("turnout.spark.subjects._MOST_TERMS", most_terms)
     config: dict[str, Any] = {f"static.{n}": f"s.{n % 3}" for n in range(40)}
     config |= {f"tenant{n}.*.x": f"t.{n}.$1.{{{{partition(10,1)}}}}" for n in range(20)}
     config |= {f"a.{n}.*.{n % 2}": f"{{{{split(1,-)}}}}.{n}" for n in range(20)}

@@ -13,7 +13,7 @@ from tests.spark.subjects.frames import MANY, draws_of, small_plans, subject_fra
 from tests.subjects import strategies
 
 from turnout.errors import SubjectError
-from turnout.spark.subjects.transform import draw_bits, draw_of
+from turnout.spark.subjects import draw_bits, draw_of
 from turnout.subjects import SubjectTransform, arrays, matches
 from turnout.subjects.functions import fnv1a as fnv1a_of_bytes
 from turnout.subjects.pattern import decode
@@ -45,7 +45,7 @@ def test_draws_are_sparks(spark: SparkSession) -> None:
 @given(keys=st.lists(strategies.keys, min_size=200, max_size=200))
 def test_partition_hashes_keys_of_every_length(spark: SparkSession, keys: list[bytes]) -> None:
     """Straight-line code, loop and empty key agree with FNV-1a, for any bytes."""
-    from turnout.spark.subjects.transform import fnv1a
+    from turnout.spark.subjects import fnv1a
 
     keys = [*keys, *[b"abcdefghijklmnopqrstuvwxyz"[:length] for length in range(27)], *[b"\xff" * n for n in range(40)]]
     frame = subject_frame(spark, [decode(key) for key in keys])

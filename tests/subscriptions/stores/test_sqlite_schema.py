@@ -9,7 +9,7 @@ from tests.contracts.store import subscription
 from tests.subscriptions.stores.sqlite_files import opened
 
 from turnout.errors import HistoryForgottenError, SubscriptionError
-from turnout.subscriptions.stores._sqlite_file import APPLICATION_ID, SCHEMA
+from turnout.subscriptions.stores.sqlite import APPLICATION_ID, SCHEMA
 
 
 def test_of_another_program(path):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from turnout import expressions
 from turnout.codecs import parse_ddl
 from turnout.errors import ConfigError
-from turnout.expressions import expression
 from turnout.history.masking import hidden_by_stage
 from turnout.records import Failure, Header, Record
 from turnout.transforms import Chain
@@ -150,12 +150,12 @@ def test_mistakes_are_found_while_the_chain_is_built(fields: object, problem: st
 
 def test_a_missing_library_is_a_mistake_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """One sentence, in `check` too."""
-    expression._environment.cache_clear()
-    expression._program.cache_clear()
+    expressions._environment.cache_clear()
+    expressions._program.cache_clear()
     monkeypatch.setitem(sys.modules, "cel_expr_python", None)
     with pytest.raises(ConfigError, match=r'is not installed: pip install "turnout\[cel\]"'):
         chain_of({"value.a": "1"})
-    expression._environment.cache_clear()
+    expressions._environment.cache_clear()
 
 
 def test_topic_headers_and_time_are_set() -> None:

@@ -499,7 +499,7 @@ def unread_at(server: str, subscriptions: Iterable[Subscription]) -> Subscribers
         TurnoutError: the server cannot be queried.
     """
     from turnout.nats.wire import Connection
-    from turnout.runtime.endpoints.nats.adapter import stored_subjects
+    from turnout.runtime.nats.adapter import stored_subjects
     from turnout.subjects.pattern import matches
 
     with Connection.open(server) as connection:

@@ -2,26 +2,370 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import ClassVar, Final
+from decimal import Context, Decimal
+from functools import cached_property, lru_cache, partial
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 
 from turnout.base.caches import LruCache
-from turnout.codecs.avro.columns import RecordReader
-from turnout.codecs.avro.connect_schema import avro_schema_of, connect_schema_of, schema_text
+from turnout.base.clocks import MILLISECONDS_PER_DAY
+from turnout.base.varint import zigzag_varint
+from turnout.codecs.avro.connect_schema import (
+    avro_schema_of,
+    branch_name,
+    connect_schema_of,
+    is_map_entry,
+    nullable_of,
+    schema_text,
+)
 from turnout.codecs.avro.kind import AVRO_CONVERTER
-from turnout.codecs.avro.reading import MalformedError, read_value, reader_of
+from turnout.codecs.avro.reading import MalformedError, RecordReader, form_of, read_value, reader_of
 from turnout.codecs.avro.types import AvroType, parse_schema
-from turnout.codecs.avro.writing import WriteColumn, column_writer, fields_writer
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.conversion import Fitting, converted
 from turnout.codecs.json_writing import Written
 from turnout.codecs.schema_registry import Indexes, Position, RegisteringCodec, SchemaText
 from turnout.errors import RecordError
-from turnout.records import Block, Positions, Schema, group
-from turnout.records.types import Column, NewColumn
+from turnout.records import BigInt, Block, Float32, Int8, Int16, Int32, Moment, Positions, Schema, group
+from turnout.records.spans import ColumnPieces, EncodedColumn
+from turnout.records.types import Column, DynamicValue, NewColumn
+
+WriteColumn: TypeAlias = Callable[[Column], list[bytes]]
+"""Writes each value of a column; raises a `RecordError` where one does not fit."""
+
+_BITS: Final = 7
+"""Bits of a number that a byte holds."""
+
+_VECTOR: Final = 32
+"""This many numbers are worth an array."""
+
+_INTEGERS: Final = frozenset({int, Int8, Int16, Int32, BigInt, Moment})
+_FLOATS: Final = frozenset({float, Float32, int})
+_EXACT: Final = Context(prec=2000)
+
+
+def column_writer(type_: AvroType) -> WriteColumn:
+    """Return the writer of a column of this type, with values as its Connect schema has them."""
+    nullable = nullable_of(type_)
+    if nullable is not None:
+        return _nullable(*nullable)
+    if type_.kind == "union":
+        return _union(type_)
+    if type_.kind == "record":
+        return _records(type_)
+    if type_.kind == "array":
+        return _map_entries(type_) if is_map_entry(type_) else _array(column_writer(type_.inner[0]))
+    if type_.kind == "map":
+        return _map(_strings, column_writer(type_.inner[0]))
+    if type_.kind == "enum":
+        return _enum(type_)
+    if type_.logical == "decimal":
+        return _decimal(type_)
+    if type_.logical == "date":
+        return lambda values: _ints(list(map(_day, values)))
+    if type_.kind == "fixed":
+        return _fixed(type_.size)
+    return _PRIMITIVES[type_.kind]
+
+
+def _misfit(expected: str, value: object) -> RecordError:
+    found = repr(value)
+    return RecordError(f"expected {expected}, found {found if len(found) <= 60 else found[:57] + '...'}")
+
+
+def _check(values: Column, types: frozenset[type], expected: str) -> None:
+    if not types.issuperset(map(type, values)):
+        raise _misfit(expected, next(value for value in values if type(value) not in types))
+
+
+_SMALL: Final = {number: zigzag_varint(number) for number in range(-1024, 8192)}
+_small = _SMALL.get
+
+
+@lru_cache(maxsize=4)
+def _small_behind(prefix: bytes) -> dict[int, bytes]:
+    return {number: prefix + written for number, written in _SMALL.items()}
+
+
+def _longs(values: Column, bits: int = 64, prefix: bytes = b"") -> list[bytes]:
+    _check(values, _INTEGERS, f"an integer of {bits} bits")
+    small = _small_behind(prefix) if prefix else _SMALL
+    try:
+        return list(map(small.__getitem__, values))
+    except KeyError:
+        pass
+    different = set(values)
+    if 2 * len(different) < len(values):
+        numbers = list(different)
+        return list(map(dict(zip(numbers, _varints(numbers, bits, prefix), strict=True)).__getitem__, values))
+    return _varints(values, bits, prefix)
+
+
+def _varints(values: Column, bits: int, prefix: bytes) -> list[bytes]:
+    bound = 1 << (bits - 1)
+    if min(values) < -bound or max(values) >= bound:
+        raise _misfit(f"an integer of {bits} bits", next(value for value in values if not -bound <= value < bound))
+    if len(values) < _VECTOR:
+        return [prefix + zigzag_varint(value) for value in values]
+    numbers = np.array(values, np.int64)
+    folded = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+    width = max(1, -(-int(folded.max()).bit_length() // _BITS))
+    head = len(prefix)
+    octets = np.empty((len(numbers), head + width), np.uint8)
+    octets[:, :head] = np.frombuffer(prefix, np.uint8)
+    sizes = np.full(len(numbers), head + 1, np.int64)
+    for index in range(width):
+        octets[:, head + index] = folded & np.uint64(0x7F)
+        folded = folded >> np.uint64(_BITS)
+        more = folded != 0
+        octets[:, head + index] |= more.view(np.uint8) << 7
+        sizes += more
+    if sizes.min() == head + width:
+        written: list[bytes] = octets.view(f"V{head + width}").ravel().tolist()
+        return written
+    raw = octets.tobytes()
+    starts = range(0, len(raw), head + width)
+    return [raw[begin : begin + size] for begin, size in zip(starts, sizes.tolist(), strict=True)]
+
+
+def _ints(values: Column, prefix: bytes = b"") -> list[bytes]:
+    return _longs(values, 32, prefix)
+
+
+def _int64s(values: Column, prefix: bytes = b"") -> list[bytes]:
+    return _longs(values, 64, prefix)
+
+
+def _day(value: DynamicValue) -> int:
+    if type(value) not in _INTEGERS:
+        raise _misfit("a date", value)
+    day, rest = divmod(int(value), MILLISECONDS_PER_DAY)
+    if rest:
+        raise RecordError(f"a Date has no time of day, found {int(value)} milliseconds since 1970")
+    return day
+
+
+def _booleans(values: Column) -> list[bytes]:
+    _check(values, frozenset({bool}), "true or false")
+    return [b"\1" if value else b"\0" for value in values]
+
+
+def _numbers(code: str, size: int) -> WriteColumn:
+    def write(values: Column) -> list[bytes]:
+        _check(values, _FLOATS, "a number")
+        try:
+            raw = struct.pack(f"<{len(values)}{code}", *values)
+        except (OverflowError, struct.error):
+            return [_packed(code, value) for value in values]
+        return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+    return write
+
+
+def _packed(code: str, value: float) -> bytes:
+    try:
+        return struct.pack(f"<{code}", value)
+    except (OverflowError, struct.error):
+        raise _misfit(f"a number of {8 * struct.calcsize(code)} bits", value) from None
+
+
+def _strings(values: Column, prefix: bytes = b"") -> list[bytes]:
+    _check(values, frozenset({str}), "a string")
+    different = set(values)
+    if 2 * len(different) < len(values):
+        texts = list(different)
+        return list(map(dict(zip(texts, _encoded(texts, prefix), strict=True)).__getitem__, values))
+    return _encoded(values, prefix)
+
+
+def _encoded(values: Column, prefix: bytes) -> list[bytes]:
+    try:
+        return _sized([value.encode() for value in values], prefix)
+    except UnicodeEncodeError as failure:
+        raise _misfit("text without lone surrogates", failure.object) from None
+
+
+def _bytes(values: Column) -> list[bytes]:
+    _check(values, frozenset({bytes}), "bytes")
+    return _sized(values)
+
+
+def _sized(contents: Column, prefix: bytes = b"") -> list[bytes]:
+    head = (_small_behind(prefix) if prefix else _SMALL).get
+    return [(head(len(content)) or prefix + zigzag_varint(len(content))) + content for content in contents]
+
+
+def _fixed(size: int) -> WriteColumn:
+    def write(values: Column) -> list[bytes]:
+        _check(values, frozenset({bytes}), f"{size} bytes")
+        for value in values:
+            if len(value) != size:
+                raise RecordError(f"expected {size} bytes, found {len(value)}")
+        return list(values)
+
+    return write
+
+
+def _decimal(type_: AvroType) -> WriteColumn:
+    scale, size = type_.scale, type_.size
+
+    def unscaled(value: DynamicValue) -> bytes:
+        if not isinstance(value, Decimal) or value.as_tuple().exponent != -scale:
+            raise _misfit(f"a decimal of the scale {scale}", value)
+        number = int(value.scaleb(scale, _EXACT))
+        shortest = (number + (number < 0)).bit_length() // 8 + 1
+        if type_.kind != "fixed":
+            return number.to_bytes(shortest, "big", signed=True)
+        if shortest > size:
+            raise _misfit(f"a decimal of {size} bytes", value)
+        return number.to_bytes(size, "big", signed=True)
+
+    if type_.kind == "fixed":
+        return lambda values: list(map(unscaled, values))
+    return lambda values: _sized(list(map(unscaled, values)))
+
+
+def _enum(type_: AvroType) -> WriteColumn:
+    numbers = {symbol: zigzag_varint(index) for index, symbol in enumerate(type_.symbols)}
+
+    def write(values: Column) -> list[bytes]:
+        try:
+            return [numbers[value] for value in values]
+        except (LookupError, TypeError):
+            wrong = next(value for value in values if type(value) is not str or value not in numbers)
+            raise _misfit(f"a symbol of the enum {type_.name}", wrong) from None
+
+    return write
+
+
+def _nulls(values: Column) -> list[bytes]:
+    _check(values, frozenset({type(None)}), "null")
+    return [b""] * len(values)
+
+
+def _nullable(type_: AvroType, null: int) -> WriteColumn:
+    absent, present = zigzag_varint(null), zigzag_varint(1 - null)
+    write = _prefixed(present, type_)
+
+    def column(values: Column) -> list[bytes]:
+        if None not in values:
+            return write(values)
+        members = [value for value in values if value is not None]
+        written = iter(write(members)) if members else iter(())
+        return [absent if value is None else next(written) for value in values]
+
+    return column
+
+
+def _prefixed(prefix: bytes, type_: AvroType) -> WriteColumn:
+    """Return the writer of a column with a prefix before each value."""
+    write = column_writer(type_)
+    if write in _PREFIXED:
+        return partial(write, prefix=prefix)
+    return lambda values: [prefix + written for written in write(values)]
+
+
+def _records(type_: AvroType) -> WriteColumn:
+    write = fields_writer(type_)
+    names = [field.name for field in type_.fields]
+
+    def column(values: Column) -> list[bytes]:
+        _check(values, frozenset({dict}), "a struct")
+        return write([[value.get(name) for value in values] for name in names], len(values), b"")
+
+    return column
+
+
+def fields_writer(type_: AvroType) -> Callable[[list[Column], int, bytes], list[bytes]]:
+    """Return a writer of records that are held by column, in the order of their fields, with bytes before each."""
+    writers = [(field.name, form_of(field.type), column_writer(field.type)) for field in type_.fields]
+
+    def write(columns: list[Column], count: int, head: bytes) -> list[bytes]:
+        pieces = ColumnPieces()
+        pieces.add([head] * count)
+        for (name, form, writer), column in zip(writers, columns, strict=True):
+            if isinstance(column, EncodedColumn) and column.form == form:
+                pieces.add_slices(column.slices)
+                continue
+            try:
+                pieces.add(writer(column) if count else [])
+            except RecordError as error:
+                raise RecordError(f"{name}: {error}") from error
+        return pieces.joined()
+
+    return write
+
+
+def _union(type_: AvroType) -> WriteColumn:
+    branches = [
+        (branch_name(branch), zigzag_varint(index), column_writer(branch))
+        for index, branch in enumerate(type_.inner)
+        if branch.kind != "null"
+    ]
+    null = next((zigzag_varint(index) for index, branch in enumerate(type_.inner) if branch.kind == "null"), None)
+
+    def one(value: DynamicValue) -> bytes:
+        if value is None and null is not None:
+            return null
+        if len(branches) == 1:
+            return branches[0][1] + branches[0][2]([value])[0]
+        if type(value) is dict:
+            chosen = [branch for branch in branches if value.get(branch[0]) is not None]
+            if len(chosen) == 1:
+                name, number, write = chosen[0]
+                return number + write([value[name]])[0]
+        raise _misfit("a struct with one field of the union that is not null", value)
+
+    return lambda values: list(map(one, values))
+
+
+def _array(write: WriteColumn) -> WriteColumn:
+    def column(values: Column) -> list[bytes]:
+        _check(values, frozenset({list, tuple}), "an array")
+        items = iter(write([item for value in values for item in value]) if any(values) else ())
+        return [_block(len(value), b"".join([next(items) for _ in value])) for value in values]
+
+    return column
+
+
+def _block(count: int, content: bytes) -> bytes:
+    return zigzag_varint(count) + content + b"\0" if count else b"\0"
+
+
+def _map(keys: WriteColumn, write: WriteColumn) -> WriteColumn:
+    def column(values: Column) -> list[bytes]:
+        _check(values, frozenset({dict}), "a map")
+        if not any(values):
+            return [b"\0"] * len(values)
+        names = keys([name for value in values for name in value])
+        items = write([item for value in values for item in value.values()])
+        entries = map(bytes.__add__, names, items)
+        return [_block(len(value), b"".join([next(entries) for _ in value])) for value in values]
+
+    return column
+
+
+def _map_entries(type_: AvroType) -> WriteColumn:
+    key, value = type_.inner[0].fields
+    return _map(column_writer(key.type), column_writer(value.type))
+
+
+_PRIMITIVES: Final[dict[str, WriteColumn]] = {
+    "null": _nulls,
+    "boolean": _booleans,
+    "int": _ints,
+    "long": _int64s,
+    "float": _numbers("f", 4),
+    "double": _numbers("d", 8),
+    "bytes": _bytes,
+    "string": _strings,
+}
+
+_PREFIXED: Final = frozenset({_ints, _int64s, _strings})
+"""Writers that can write a prefix before each value."""
 
 
 class Plan:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from turnout.codecs.codec import Codec
-from turnout.codecs.kind import CodecKind, SchemaNotation
+from turnout.codecs.codec import Codec, CodecKind, SchemaNotation
 from turnout.codecs.schema_registry import (
     CONVERSION,
     CONVERTER,

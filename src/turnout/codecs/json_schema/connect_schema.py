@@ -8,9 +8,18 @@ from typing import Final
 import msgspec
 
 from turnout.base.untrusted import JsonMapping, JsonObject
-from turnout.codecs.json_schema.branches import UNION, Branches, Documents, Node, is_union, types_of, union_field
 from turnout.codecs.json_schema.kind import JsonSchemaOptions
-from turnout.codecs.json_schema.values import ENUM, reader_of
+from turnout.codecs.json_schema.values import (
+    ENUM,
+    UNION,
+    Branches,
+    Documents,
+    SchemaNode,
+    is_union,
+    reader_of,
+    types_of,
+    union_field,
+)
 from turnout.records import Field, Schema
 from turnout.records.block import rows_of
 
@@ -60,7 +69,7 @@ class _Types:
         self._around: list[int] = []
         self._count = 0
 
-    def schema(self, node: Node, document: Node, *, optional: bool = False) -> Schema:
+    def schema(self, node: SchemaNode, document: SchemaNode, *, optional: bool = False) -> Schema:
         """Return the schema of a part of a document."""
         self._count += 1
         if self._count > _MAX_TYPES or len(self._around) > _MAX_DEPTH:
@@ -73,7 +82,7 @@ class _Types:
         finally:
             self._around.pop()
 
-    def _schema(self, node: Node, document: Node, *, optional: bool) -> Schema:
+    def _schema(self, node: SchemaNode, document: SchemaNode, *, optional: bool) -> Schema:
         if not isinstance(node, dict):
             raise ValueError(f"expected an object as schema, found {node!r}")  # noqa: TRY004 - as all here
         if "$ref" in node:
@@ -94,7 +103,7 @@ class _Types:
             types = types[0]
         return self._finished(self._bare(node, _type_of(node, types), document), node, optional=optional)
 
-    def _parts(self, node: JsonMapping) -> list[Node] | None:
+    def _parts(self, node: JsonMapping) -> list[SchemaNode] | None:
         """Return the schemas that all apply to a value; None where there is one only."""
         combined = [word for word in _COMBINED if word in node]
         others = {name: value for name, value in node.items() if name not in (*_COMBINED, *_OUTER)}
@@ -105,11 +114,11 @@ class _Types:
             return parts + [{word: node[word]} for word in combined if word != "allOf"]
         return None
 
-    def _all_of(self, node: JsonMapping, parts: list[Node], document: Node, *, optional: bool) -> Schema:
-        properties: dict[str, list[tuple[Node, Node]]] = {}
+    def _all_of(self, node: JsonMapping, parts: list[SchemaNode], document: SchemaNode, *, optional: bool) -> Schema:
+        properties: dict[str, list[tuple[SchemaNode, SchemaNode]]] = {}
         required: set[str] = set()
         leaves: list[JsonMapping] = []
-        unions: list[tuple[JsonMapping, Node]] = []
+        unions: list[tuple[JsonMapping, SchemaNode]] = []
         for part, where in self._flat(parts, document, 0):
             if any(word in part for word in _COMBINED):
                 unions.append((part, where))
@@ -134,9 +143,11 @@ class _Types:
                 return self._finished(bare, node, optional=optional)
         raise ValueError(f"allOf of these schemas has no Connect schema: {_describe(parts)}")
 
-    def _alternatives(self, unions: list[tuple[JsonMapping, Node]]) -> dict[str, list[tuple[Node, Node]]] | None:
+    def _alternatives(
+        self, unions: list[tuple[JsonMapping, SchemaNode]]
+    ) -> dict[str, list[tuple[SchemaNode, SchemaNode]]] | None:
         """Return the properties of the schemas of unions beside ``properties``; None if one is not of objects."""
-        properties: dict[str, list[tuple[Node, Node]]] = {}
+        properties: dict[str, list[tuple[SchemaNode, SchemaNode]]] = {}
         for union, document in unions:
             members = [member for word in ("anyOf", "oneOf") if word in union for member in _list(union, word)]
             for part, where in self._flat(members, document, 0):
@@ -153,7 +164,9 @@ class _Types:
                     return None
         return properties
 
-    def _flat(self, parts: list[Node], document: Node, depth: int) -> Iterator[tuple[JsonMapping, Node]]:
+    def _flat(
+        self, parts: list[SchemaNode], document: SchemaNode, depth: int
+    ) -> Iterator[tuple[JsonMapping, SchemaNode]]:
         """Yield schemas with those in the place of references and of ``allOf``."""
         if depth > _MAX_DEPTH:
             raise ValueError("the schema contains itself: recursive schemas have no Connect schema here")
@@ -173,7 +186,7 @@ class _Types:
             else:
                 yield from self._flat(inner, document, depth + 1)
 
-    def _any_of(self, node: JsonMapping, members: list[Node], document: Node, *, optional: bool) -> Schema:
+    def _any_of(self, node: JsonMapping, members: list[SchemaNode], document: SchemaNode, *, optional: bool) -> Schema:
         others = [member for member in members if not _is_null(member)]
         if len(members) == 2 and len(others) == 1:
             return self.schema(others[0], document, optional=True)
@@ -186,7 +199,7 @@ class _Types:
         self._branches.add(union, others, self._documents, document)
         return self._finished(union, node, optional=optional).with_(name=UNION)
 
-    def _bare(self, node: JsonMapping, kind: str, document: Node) -> Schema:
+    def _bare(self, node: JsonMapping, kind: str, document: SchemaNode) -> Schema:
         """Return the schema of a value of one type, without its attributes."""
         connect = node.get("connect.type")
         if "enum" in node and kind == "string":
@@ -215,7 +228,7 @@ class _Types:
             return self._struct({name: [(inner, document)] for name, inner in properties.items()}, required)
         raise ValueError(f"a value of the type {kind!r} has no Connect schema")
 
-    def _array(self, node: JsonMapping, document: Node) -> Schema:
+    def _array(self, node: JsonMapping, document: SchemaNode) -> Schema:
         items = node.get("items")
         if not isinstance(items, dict):
             raise ValueError("an array has no schema of its items, or a schema for each of them")  # noqa: TRY004
@@ -224,7 +237,7 @@ class _Types:
             return Schema("map", keys=self.schema(entry["key"], document), values=self.schema(entry["value"], document))
         return Schema("array", values=self.schema(items, document))
 
-    def _struct(self, properties: Mapping[str, Sequence[tuple[Node, Node]]], required: set[str]) -> Schema:
+    def _struct(self, properties: Mapping[str, Sequence[tuple[SchemaNode, SchemaNode]]], required: set[str]) -> Schema:
         """Return the schema of an object; a property with several schemas has any of them."""
         loose = self._options.use_optional_for_nonrequired
         fields = []
@@ -236,7 +249,7 @@ class _Types:
             fields.append(Field(name, schema))
         return Schema("struct", fields=tuple(fields))
 
-    def _property(self, found: Sequence[tuple[Node, Node]]) -> Schema:
+    def _property(self, found: Sequence[tuple[SchemaNode, SchemaNode]]) -> Schema:
         schemas = list(dict.fromkeys(self.schema(node, document) for node, document in found))
         kinds = {schema.type for schema in schemas}
         if len(schemas) == 1:
@@ -288,7 +301,7 @@ def _has_type(part: JsonMapping) -> bool:
     return not part.keys().isdisjoint({"type", "enum", "const", *words})
 
 
-def _is_object(part: Node) -> bool:
+def _is_object(part: SchemaNode) -> bool:
     """Return whether the type of a part is that of an object, or of one that may be null."""
     return isinstance(part, dict) and part.get("type") in ("object", ["object"], ["object", "null"], ["null", "object"])
 
@@ -304,23 +317,23 @@ def _type_of(node: JsonMapping, declared: object) -> str:
     raise ValueError(f"a schema without a type has no Connect schema: {_describe(node)}")
 
 
-def _is_null(node: Node) -> bool:
+def _is_null(node: SchemaNode) -> bool:
     return isinstance(node, dict) and node.get("type") in ("null", ["null"])
 
 
-def _position(pair: tuple[int, tuple[str, Sequence[tuple[Node, Node]]]]) -> int:
+def _position(pair: tuple[int, tuple[str, Sequence[tuple[SchemaNode, SchemaNode]]]]) -> int:
     at, (_, ((inner, _), *_)) = pair
     index = inner.get("connect.index") if isinstance(inner, dict) else None
     return index if type(index) is int else at
 
 
-def _list(node: JsonMapping, word: str) -> list[Node]:
+def _list(node: JsonMapping, word: str) -> list[SchemaNode]:
     found = node[word]
     if not isinstance(found, list) or not found:
         raise ValueError(f"{word}: expected a list of schemas, found {found!r}")
     return found
 
 
-def _describe(node: Node) -> str:
+def _describe(node: SchemaNode) -> str:
     text = repr(node)
     return text if len(text) <= 80 else f"{text[:77]}..."

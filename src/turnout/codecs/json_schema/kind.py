@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from turnout.base.options import option, options_of
-from turnout.codecs.codec import Codec
-from turnout.codecs.kind import FLAG, CodecKind, SchemaNotation, dotted, words
+from turnout.codecs.codec import FLAG, Codec, CodecKind, SchemaNotation, dotted, words
 from turnout.codecs.schema_registry import (
     CONVERTER,
     LATEST,
@@ -73,7 +72,7 @@ class _JsonNotation(SchemaNotation):
     """
 
     def encode(self, plain: Value) -> bytes | None:
-        """See `turnout.codecs.kind.Notation.encode`."""
+        """See `turnout.codecs.codec.Notation.encode`."""
         from turnout.codecs.json_schema.codec import JsonSchemaFile
 
         if plain is not None and isinstance(self.codec, JsonSchemaFile):

@@ -15,8 +15,7 @@ from typing import ClassVar, Final
 
 from turnout.base.clocks import EPOCH, MILLISECONDS_PER_DAY
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
-from turnout.codecs.json_forms import Form, builtin_of, finite, single
-from turnout.codecs.json_writing import encode_json, texts_of
+from turnout.codecs.json_writing import Form, builtin_of, encode_json, finite, single, texts_of
 from turnout.codecs.plain_json import ObjectReader
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from turnout.base.options import Kind, Option, option, options_of
-from turnout.codecs.codec import Codec
-from turnout.codecs.kind import FLAG, CodecKind, SchemaNotation, dotted, flag
+from turnout.codecs.codec import FLAG, Codec, CodecKind, SchemaNotation, dotted, flag
 from turnout.codecs.schema_registry import (
     CONVERSION,
     LATEST,

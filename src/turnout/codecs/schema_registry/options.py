@@ -13,7 +13,7 @@ from turnout.base.files import read_file
 from turnout.base.options import Kind, Option, option, options_of, read_options
 from turnout.base.terminal import did_you_mean
 from turnout.base.untrusted import JsonMapping, JsonObject
-from turnout.codecs.kind import FLAG, dotted, flag, words
+from turnout.codecs.codec import FLAG, dotted, flag, words
 from turnout.errors import Mistake
 from turnout.secrets import Secret, masked_url
 

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.jetstream.config import (
@@ -24,12 +25,14 @@ from turnout.nats.jetstream.config import (
     StreamSource,
 )
 from turnout.nats.jetstream.connection import BUCKET, check_bucket
-from turnout.nats.jetstream.core import JetStreamCore
 from turnout.nats.jetstream.errors import MessageNotFoundError, WrongLastSequenceError
 from turnout.nats.jetstream.message import Message
 from turnout.nats.jetstream.ordered import OrderedSubscription, Watching
 from turnout.nats.jetstream.publish import Expect, Ttl
 from turnout.nats.jetstream.stream import Stream
+
+if TYPE_CHECKING:
+    from turnout.nats.jetstream.context import JetStream
 
 
 class Operation(StrEnum):
@@ -321,7 +324,7 @@ class _BucketSubjects:
 class KeyValue:
     """A bucket; made by `JetStream.key_value` and `JetStream.create_key_value`."""
 
-    def __init__(self, js: JetStreamCore, bucket: str, stream: Stream) -> None:
+    def __init__(self, js: JetStream, bucket: str, stream: Stream) -> None:
         self._js = js
         self.bucket = bucket
         self._stream = stream

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from turnout.base.files import new_file
 from turnout.base.untrusted import JsonMapping, JsonObject
@@ -33,11 +33,13 @@ from turnout.nats.jetstream.config import (
     nested,
 )
 from turnout.nats.jetstream.connection import check_bucket
-from turnout.nats.jetstream.core import JetStreamCore
 from turnout.nats.jetstream.errors import MessageNotFoundError, StreamError
 from turnout.nats.jetstream.ordered import OrderedSubscription, Watching
 from turnout.nats.jetstream.publish import PubAck
 from turnout.nats.jetstream.stream import Stream
+
+if TYPE_CHECKING:
+    from turnout.nats.jetstream.context import JetStream
 
 DEFAULT_CHUNK = 128 * 1024
 
@@ -251,7 +253,7 @@ async def _sources(content: BinaryIO | Iterable[bytes] | AsyncIterable[bytes], s
 class ObjectStore:
     """A store of objects; made by `JetStream.object_store` and `JetStream.create_object_store`."""
 
-    def __init__(self, js: JetStreamCore, bucket: str, stream: Stream) -> None:
+    def __init__(self, js: JetStream, bucket: str, stream: Stream) -> None:
         self._js = js
         self.bucket = bucket
         self._stream = stream
@@ -263,7 +265,7 @@ class ObjectStore:
         return f"$O.{self.bucket}.C.{nuid}"
 
     @classmethod
-    async def open(cls, js: JetStreamCore, bucket: str) -> Self:
+    async def open(cls, js: JetStream, bucket: str) -> Self:
         """Return a store that exists.
 
         Raises:

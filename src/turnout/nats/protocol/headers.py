@@ -77,7 +77,7 @@ def encode_table(headers: HeaderInput) -> bytes:
     Raises:
         ConfigError: as `encode`.
     """
-    return encode(_pairs(headers))
+    return encode(pairs_of(headers))
 
 
 def fitting(headers: HeaderInput) -> dict[str, str | Sequence[str]]:
@@ -85,7 +85,8 @@ def fitting(headers: HeaderInput) -> dict[str, str | Sequence[str]]:
     return {name: values for name, values in headers.items() if not UNFIT_NAME.search(name)}
 
 
-def _pairs(headers: HeaderInput) -> Iterator[tuple[str, str]]:
+def pairs_of(headers: HeaderInput) -> Iterator[tuple[str, str]]:
+    """Yield the name and each value of headers."""
     for name, values in headers.items():
         for value in (values,) if isinstance(values, str) else values:
             yield name, value

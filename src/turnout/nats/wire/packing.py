@@ -29,8 +29,7 @@ from turnout.nats.protocol.headers import (
     block_of,
     header_of_key,
 )
-from turnout.records.header_column import ARROW
-from turnout.records.headers import has_match
+from turnout.records.headers import has_match, headers_type
 from turnout.records.published import TOO_LARGE, Refuse
 from turnout.records.types import ArrowArray, Binaries, Strings
 
@@ -142,13 +141,13 @@ def header_lines(headers: ArrowArray, without: Callable[[str], bool] | None = No
     """The header lines of each list of ``{key, value}``.
 
     Args:
-        headers: as `turnout.records.headers.ARROW` has them.
+        headers: as `turnout.records.headers.headers_type` has them.
         without: whether to leave out all headers of a name; called once for each.
 
     Raises:
         ConfigError: when a name or a value would break out of its line; the value is not repeated.
     """
-    if len(headers) <= _MAX_LISTED_MESSAGES and headers.type == ARROW:
+    if len(headers) <= _MAX_LISTED_MESSAGES and headers.type == headers_type():
         return _header_lines_of_listed(headers, without)
     parents = pc.list_parent_indices(headers).to_numpy()
     pairs = pc.list_flatten(headers)

@@ -27,7 +27,7 @@ from turnout.nats.protocol.positions import Position, StreamIdentity, older_data
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.records import SCHEMA, Integers, Received, decode, locate, shift, with_room, with_stream
 from turnout.nats.wire.streams import create_consumer, delete_consumer, position_problem, state_of
-from turnout.records.listed import ListedRecords
+from turnout.records.batch import ListedRecords
 from turnout.records.types import ArrowBatch
 
 _OPEN_REQUESTS = 2

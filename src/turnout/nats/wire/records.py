@@ -51,8 +51,8 @@ from turnout.nats.protocol.errors import BrokenFrameError, NotJetStreamMessageEr
 from turnout.nats.protocol.frames import MAX_LINE_BYTES, MAX_MESSAGE_BYTES, MessageLine
 from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.nats.protocol.positions import JSAck, StreamIdentity
-from turnout.records.header_column import ARROW
-from turnout.records.listed import STREAM_ID, ListedRecords, Pairs
+from turnout.records.batch import STREAM_ID, ListedRecords, Pairs
+from turnout.records.headers import headers_type
 from turnout.records.types import ArrowArray, ArrowBatch, Binaries, Strings
 
 Integers = NDArray[np.int64]
@@ -173,7 +173,7 @@ SCHEMA = pa.schema(
         pa.field("offset", pa.int64()),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
-        pa.field("headers", ARROW),
+        pa.field("headers", headers_type()),
         pa.field("timestamp", pa.timestamp("us", tz="UTC")),
     ]
 )
@@ -305,13 +305,13 @@ class _Headers(NamedTuple):
         """Return all headers as one list a message, null where it has none."""
         offsets = self.edges[FIRST]
         if not self.table.shape[1]:
-            return pa.nulls(len(offsets) - 1, ARROW)
+            return pa.nulls(len(offsets) - 1, headers_type())
         names = _texts(self.octets, self.table[NAME], self.table[NAME_END])
         values = _slices(self.octets, self.table[VALUE], self.table[VALUE_END])
-        pairs = pa.StructArray.from_arrays([names, values], fields=list(ARROW.value_type))
+        pairs = pa.StructArray.from_arrays([names, values], fields=list(headers_type().value_type))
         without = offsets[1:] == offsets[:-1]
         mask = pa.array(without) if without.any() else None
-        return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pairs, type=ARROW, mask=mask)
+        return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pairs, type=headers_type(), mask=mask)
 
     def listed(self) -> tuple[list[bytes | None], list[Pairs]]:
         """Return the message ids and the names and values of all headers, by message."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from turnout.base.files import private_folder, replace_file
 from turnout.base.untrusted import is_whole
-from turnout.codecs.frames.columns import arrow_blocks
+from turnout.codecs.arrow_columns import arrow_blocks
 from turnout.errors import ConfigError, Mistake, RecordError, StreamError
 from turnout.expressions import Inputs, TableRows
 from turnout.nats.protocol.headers import KV_OPERATION, MARKER_REASON, OPERATIONS

@@ -31,8 +31,7 @@ from turnout.server.rest import (
 from turnout.server.rest.dependencies import Parts, known_parameters
 from turnout.server.rest.description import Described
 from turnout.server.security import Authenticator, Bodies, Entrance, Gate
-from turnout.traces.context import headers_of
-from turnout.traces.spans import Span, TraceSettings
+from turnout.traces.spans import Span, TraceSettings, headers_of
 
 _ABOUT = (
     "Routes, their state and their control; subscriptions; subjects. Errors are application/problem+json"

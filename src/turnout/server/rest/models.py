@@ -11,7 +11,7 @@ from starlette.convertors import Convertor, PathConvertor, register_url_converto
 
 from turnout.base.untrusted import is_text
 from turnout.errors import Mistake
-from turnout.runtime.endpoints.adapter import Change
+from turnout.runtime.endpoints import Change
 from turnout.runtime.open_splits import SlotUse
 from turnout.secrets import masked_url
 from turnout.server.rest.dependencies import Parts

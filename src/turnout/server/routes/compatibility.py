@@ -20,8 +20,7 @@ from turnout.records.types import DynamicValue
 from turnout.routes import Route
 from turnout.routes.endpoints import Source, secrets_of
 from turnout.runtime.checkpoint import checkpoint_of
-from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.endpoints.adapter import Change, Start, safe_change, unsafe_change
+from turnout.runtime.endpoints import Change, Start, adapter_of, safe_change, unsafe_change
 from turnout.secrets import is_secret, masked_url
 from turnout.server.errors import ConflictError
 

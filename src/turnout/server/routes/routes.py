@@ -12,7 +12,7 @@ from pathlib import Path
 from turnout.base.files import replace_file
 from turnout.errors import Mistake, RouteError
 from turnout.routes import Route
-from turnout.runtime.endpoints.adapter import Change, Start
+from turnout.runtime.endpoints import Change, Start
 from turnout.runtime.offsets import Offsets, committed
 from turnout.runtime.open_splits import SlotUse
 from turnout.server.config import RestartsPart

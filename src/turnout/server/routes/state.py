@@ -21,7 +21,7 @@ from turnout.base.files import FileLock
 from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.engine.counts import Counts
 from turnout.errors import TurnoutError
-from turnout.runtime.endpoints.adapter import Start
+from turnout.runtime.endpoints import Start
 from turnout.server.config import RetentionPart
 
 

@@ -17,7 +17,7 @@ from turnout.engine.counts import Counts
 from turnout.errors import ConnectionLostError, Mistake, TurnoutError
 from turnout.history.masking import masked_sentence
 from turnout.routes import Route
-from turnout.runtime.fence import Permit
+from turnout.runtime.leases import Permit
 from turnout.runtime.offsets import Progress, RunResult
 from turnout.runtime.open_splits import SlotUse
 from turnout.secrets import masked_url

@@ -23,7 +23,7 @@ from turnout.errors import Mistake, RouteError
 from turnout.routes import Route
 from turnout.routes.limits import CallerLimits
 from turnout.runtime.checkpoint import checkpoint_of, local_folder
-from turnout.runtime.endpoints.adapter import Change
+from turnout.runtime.endpoints import Change
 from turnout.server.config import RestartsPart
 from turnout.server.errors import ConflictError, RouteNotFoundError
 from turnout.server.events import Recorder

@@ -17,17 +17,17 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from turnout.base.untrusted import JsonObject
-from turnout.codecs.frames.columns import arrow_type, schema_of_arrow
+from turnout.codecs.arrow_columns import arrow_type, schema_of_arrow
 from turnout.errors import ConfigError, Mistake, RunError, StreamError
 from turnout.records import Schema
 from turnout.routes.endpoints import IcebergSink, LakeSink, LakeSource
 from turnout.routes.rows import RECORD_ROWS, ColumnRule, RowPlan, plan_rows
 from turnout.runtime.driver import AskedRevisions
-from turnout.runtime.endpoints.tables import LakeHistory
-from turnout.runtime.lake.source import LakeVersions
+from turnout.runtime.lake.adapter import LakeHistory
 from turnout.runtime.lake.table import (
     BatchMark,
     LakeTable,
+    LakeVersions,
     columns_of,
     create_table,
     existing_table,

@@ -37,12 +37,13 @@ from turnout.runtime.java import run_error
 from turnout.runtime.lake.lookups import with_rows
 from turnout.runtime.offsets import records_of
 from turnout.runtime.preflight import preflight
+from turnout.runtime.revisions import RunMatching
 from turnout.runtime.task_index import IndexLocation
 from turnout.secrets import masked_url
+from turnout.spark.columns import map_in_arrow
 from turnout.spark.endpoints import endpoint_of, reads_splits
-from turnout.spark.map_in_arrow import map_in_arrow
-from turnout.spark.running.matching import RunMatching
 from turnout.spark.session.build import local_copy
+from turnout.spark.session.jvm import driver_address
 from turnout.subscriptions.past import Moment
 from turnout.subscriptions.store import snapshot_of
 
@@ -326,7 +327,7 @@ def _indexes(
         store = route.subscriptions.store
         if (store, moment) not in built:
             pinned = None if moment is None else snapshot_of(store, moment)
-            matching = RunMatching(route, spark, scratch / str(len(built)), pinned=pinned)
+            matching = RunMatching(route, driver_address(spark), scratch / str(len(built)), pinned=pinned)
             resources.callback(matching.close)
             matching.learn()
             built[store, moment] = _Subscriptions(matching.index_location, matching.revisions.newest())

@@ -25,7 +25,7 @@ from turnout.engine.deliveries import NO_SUBSCRIPTION
 from turnout.engine.result import Result, Sent
 from turnout.history.replay import ReplayPlan, ReplayState, Splitting, StreamRange, claimed, plan_replay
 from turnout.history.tap import check_names
-from turnout.records.header_column import ARROW
+from turnout.records.headers import headers_type
 from turnout.routes import Route
 from turnout.runtime.checkpoint import checkpoint_of
 from turnout.runtime.java import run_error
@@ -33,12 +33,13 @@ from turnout.runtime.lake.lookups import as_processed
 from turnout.runtime.offsets import Progress, encoded, even_spans
 from turnout.runtime.preflight import with_stored_topics
 from turnout.runtime.publishing import TALLY, TALLY_SCHEMA, TaskTally, log_failures, sum_of
+from turnout.runtime.revisions import RunMatching
+from turnout.spark.columns import map_in_arrow
 from turnout.spark.endpoints import endpoint_of, publishes
 from turnout.spark.formats.nats.source import register
-from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.spark.running.counts import counts_of, write_all
-from turnout.spark.running.matching import RunMatching
 from turnout.spark.session.build import local_copy
+from turnout.spark.session.jvm import driver_address
 from turnout.spark.stage import ReplayPart, SparkStage
 
 _COLUMNS: Final = (
@@ -52,7 +53,7 @@ _COLUMNS: Final = (
     ("timestamp", "timestamp", pa.timestamp("us", tz="UTC")),
     ("key", "binary", pa.binary()),
     ("value", "binary", pa.binary()),
-    ("headers", "array<struct<key:string,value:binary>>", ARROW),
+    ("headers", "array<struct<key:string,value:binary>>", headers_type()),
 )
 _NAMES: Final = [name for name, _, _ in _COLUMNS]
 
@@ -289,7 +290,7 @@ def _stage_of(
     if plan.subscriptions is None:
         yield stage
         return
-    with closing(RunMatching(plan.route, spark, folder, pinned=plan.subscriptions)) as matching:
+    with closing(RunMatching(plan.route, driver_address(spark), folder, pinned=plan.subscriptions)) as matching:
         matching.learn()
         location = matching.index_location
         yield stage.with_index(location, stores_matches=plan.stores_matches).at(plan.subscriptions.revision)

@@ -24,10 +24,11 @@ from turnout.history.traffic import TrafficWatch, traffic_from
 from turnout.routes import Route
 from turnout.runtime.java import run_error
 from turnout.runtime.offsets import records_of
+from turnout.runtime.revisions import RunMatching
 from turnout.runtime.task_index import IndexLocation
+from turnout.spark.columns import map_in_arrow
 from turnout.spark.history.diff import RecordSpan, check_source, recorded
-from turnout.spark.map_in_arrow import map_in_arrow
-from turnout.spark.running.matching import RunMatching
+from turnout.spark.session.jvm import driver_address
 from turnout.subscriptions import Snapshot
 from turnout.subscriptions.analysis import AnchorCounter, AnchorTraffic, Traffic
 
@@ -81,7 +82,7 @@ def traffic_in_tasks(
     check_source(route)
     with (
         scratch_folder("analyze") as scratch,
-        closing(RunMatching(route, spark, scratch / "index", pinned=snapshot)) as matching,
+        closing(RunMatching(route, driver_address(spark), scratch / "index", pinned=snapshot)) as matching,
     ):
         matching.learn()
         counting = _Counting.of(route, anchors, matching)

@@ -29,12 +29,10 @@ from turnout.routes.rows import RECORD_ROWS, RowPlan, value_after
 from turnout.runtime.offsets import REVISION, WARNING, Progress, RunResult
 from turnout.runtime.open_task import RECORD_SECONDS
 from turnout.runtime.publishing import FAILURES, FAILURES_COUNT, TALLY, log_failures, sum_of
+from turnout.spark.columns import as_texts, map_in_arrow, spark_type
 from turnout.spark.endpoints import BatchId, SparkEndpoint, endpoint_of, publishes
-from turnout.spark.frames.columns import as_texts, spark_type
-from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.spark.stage import MESSAGE_ID, MESSAGES, ROW, SINK, SparkStage
-from turnout.traces.context import SpanContext
-from turnout.traces.spans import Span, TraceSettings, micro_batch_context
+from turnout.traces.spans import Span, SpanContext, TraceSettings, micro_batch_context
 
 OBSERVED: Final = "turnout"
 """The name under which a streaming query reports the counts of a micro-batch."""

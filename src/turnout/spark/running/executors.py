@@ -19,8 +19,8 @@ from turnout.base.files import scratch_folder
 from turnout.errors import RunError
 from turnout.loops import fill_cache
 from turnout.runtime.publishing import TALLY
+from turnout.spark.columns import map_in_arrow
 from turnout.spark.endpoints import ReadOptions, endpoint_of, reads_splits, register_source
-from turnout.spark.map_in_arrow import map_in_arrow
 from turnout.spark.session.jvm import is_connect, knock
 from turnout.spark.stage import SparkStage
 

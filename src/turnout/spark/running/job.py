@@ -20,9 +20,9 @@ from turnout.base.files import scratch_folder
 from turnout.errors import Mistake, RunError, TurnoutError
 from turnout.routes import Route
 from turnout.runtime.checkpoint import checkpoint_of, claimed, keep_private, local_folder, mend
-from turnout.runtime.fence import Fence, FenceServer, Permit, guard_process
 from turnout.runtime.java import run_error
 from turnout.runtime.lake.lookups import with_rows
+from turnout.runtime.leases import Fence, FenceServer, Permit, guard_process
 from turnout.runtime.offsets import Progress, RunResult, StartupStep, encoded
 from turnout.runtime.open_splits import SLOTS, SlotUse
 from turnout.runtime.preflight import make_delay_stream, make_webhook_streams, preflight
@@ -39,10 +39,9 @@ from turnout.spark.endpoints import (
 )
 from turnout.spark.running.counts import RunCounts, counts_of, observed, write_all
 from turnout.spark.running.executors import ExecutorWatch, keep_ready, warm_up, warm_up_query
-from turnout.spark.running.matching import driver_address
 from turnout.spark.running.parts import parts_of
 from turnout.spark.session.build import local_copy, missing_properties, server_session, session_for
-from turnout.spark.session.jvm import ending_in_words, how_jvm_ended, is_connect
+from turnout.spark.session.jvm import driver_address, ending_in_words, how_jvm_ended, is_connect
 from turnout.spark.stage import SparkStage
 from turnout.traces.spans import EXPORT_SECONDS
 

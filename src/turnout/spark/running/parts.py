@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from turnout.base.background import Background
 from turnout.engine.counts import Counts
 from turnout.errors import TurnoutError
-from turnout.history.backfill import next_part, resolve_seams
+from turnout.history.replay import next_part, resolve_seams
 from turnout.kafka.group import GroupProgress
 from turnout.routes import Route
 from turnout.runtime.backfill import BackfillLedger
@@ -25,11 +25,11 @@ from turnout.runtime.driver import OpenSplitServer
 from turnout.runtime.matches import FeedMerging
 from turnout.runtime.offsets import committed, open_numbers
 from turnout.runtime.open_splits import SLOTS, OpenSplits
-from turnout.runtime.revisions import Revisions
+from turnout.runtime.revisions import Revisions, RunMatching
 from turnout.spark.endpoints import endpoint_of, open_tasks, stays_open, task_slots
 from turnout.spark.history.replay import carry_out
 from turnout.spark.running.counts import OpenCounts
-from turnout.spark.running.matching import RunMatching, driver_address
+from turnout.spark.session.jvm import driver_address
 from turnout.spark.stage import SparkStage
 
 _log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class Matching(RunPart):
         assert route.subscriptions is not None
         lasting = checkpoint is not None
         folder = (checkpoint or scratch) / "subscriptions"
-        self._matching = RunMatching(route, spark, folder, lasting=lasting, ledger=ledger)
+        self._matching = RunMatching(route, driver_address(spark), folder, lasting=lasting, ledger=ledger)
         self._batches = BatchRevisions(None if checkpoint is None else checkpoint / "revisions")
         self.revisions = self._matching.revisions
         self.stores_matches = bool(route.subscriptions.feeds) and lasting

@@ -474,3 +474,10 @@ def _full_disk(failure: BaseException, checkpoint: Path | None) -> str | None:
 def _cause_matching(failure: BaseException | None, pattern: re.Pattern[str]) -> BaseException | None:
     """Return the failure, or the first of its causes, whose message matches the pattern; None if none does."""
     return next((cause for cause in chain_of(failure) if pattern.search(str(cause))), None)
+
+
+def driver_address(spark: SparkSession) -> str:
+    """Return the address of this process, the driver or a Spark Connect client, for other processes of the run."""
+    if is_connect(spark):
+        return own_address(spark)
+    return str(spark.conf.get("spark.driver.host", None) or "127.0.0.1")

@@ -14,8 +14,7 @@ import yaml
 
 from turnout.base.yaml_values import load, position_of
 from turnout.errors import MissingExtraError, RecordError
-from turnout.expressions import BatchReader, Expression
-from turnout.expressions.expression import ExpressionError
+from turnout.expressions import BatchReader, Expression, ExpressionError
 from turnout.records import Batch, Block, Field, Positions, Schema, Shape, group
 from turnout.records.block import rows_of
 from turnout.records.field_paths import PathError, parse_path

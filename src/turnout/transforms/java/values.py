@@ -133,7 +133,7 @@ def single(number: int | float | str | Decimal | Fraction) -> float:
     if math.isinf(real) or real != real:
         return real
     try:
-        rounded = _float32(real)
+        rounded = float(struct.unpack("<f", struct.pack("<f", real))[0])
     except OverflowError:
         rounded = math.copysign(math.inf, real)
     if rounded == real or isinstance(number, float):
@@ -156,10 +156,6 @@ def double(number: int | float | str | Decimal | Fraction) -> float:
         return float(number)
     except OverflowError:
         return math.inf if not isinstance(number, str) and number > 0 else -math.inf
-
-
-def _float32(real: float) -> float:
-    return float(struct.unpack("<f", struct.pack("<f", real))[0])
 
 
 def _of_bits(bits: int) -> float:

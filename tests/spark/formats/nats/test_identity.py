@@ -21,9 +21,8 @@ from turnout.errors import StreamError
 from turnout.nats.protocol.errors import StreamNotFoundError, StreamReplacedError
 from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stream_info
-from turnout.records.listed import as_batch
-from turnout.runtime.nats.open_reader import opened
-from turnout.runtime.nats.source import SourceOptions
+from turnout.records.batch import as_batch
+from turnout.runtime.nats.source import SourceOptions, opened
 from turnout.runtime.offsets import identity_in
 from turnout.spark.formats.nats.source import NatsReader
 from turnout.spark.formats.nats.stream import NatsStreamReader

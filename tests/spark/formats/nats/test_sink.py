@@ -15,8 +15,8 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, StreamError
 from turnout.nats.wire import Connection, create_stream, delete_stream, subject_counts
+from turnout.spark.columns import HEADERS
 from turnout.spark.formats.nats.source import NatsStreamWriter, NatsWriter
-from turnout.spark.frames.columns import HEADERS
 
 pytestmark = pytest.mark.jetstream
 

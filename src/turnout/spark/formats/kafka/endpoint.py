@@ -11,11 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from turnout.errors import ConfigError, ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin
-from turnout.kafka.control import CONFIG, PARTITIONS
 from turnout.kafka.group import GroupProgress
 from turnout.routes.endpoints import KafkaSink, KafkaSource
-from turnout.runtime.endpoints.kafka.history import no_single_offset, offsets_by_topic
-from turnout.runtime.kafka.publisher import KafkaLimits, KafkaSinkOptions
+from turnout.runtime.kafka.history import no_single_offset, offsets_by_topic
+from turnout.runtime.kafka.publisher import CONFIG, PARTITIONS, KafkaLimits, KafkaSinkOptions
 from turnout.runtime.kafka.source import KafkaPosition, KafkaSourceOptions, position_of
 from turnout.runtime.offsets import encoded
 from turnout.runtime.publishing import TALLY

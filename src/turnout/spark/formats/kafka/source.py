@@ -25,8 +25,8 @@ from turnout.errors import RunError, StreamError
 from turnout.kafka.admin import KafkaAdmin, PartitionEnds, TopicInfo, TopicPartition
 from turnout.kafka.clients import NOT_FOUND, patiently
 from turnout.kafka.reader import LastRecord, LastRecords, PartitionRange, RangeReader, check_topic, other_record
+from turnout.records.batch import TOPIC_ID
 from turnout.records.headers import as_type
-from turnout.records.listed import TOPIC_ID
 from turnout.runtime.driver import AskedRevisions, ask_plan
 from turnout.runtime.kafka.open_reader import opened
 from turnout.runtime.kafka.publisher import KafkaSinkOptions
@@ -45,7 +45,7 @@ from turnout.runtime.kafka.source import (
 )
 from turnout.runtime.offsets import SPLIT_COLUMNS, WARNING, Backlog, decoded, task_rows
 from turnout.runtime.open_splits import Plan
-from turnout.spark.map_in_arrow import map_in_arrow
+from turnout.spark.columns import map_in_arrow
 
 _log = logging.getLogger(__name__)
 

@@ -29,9 +29,8 @@ from turnout.nats.wire.direct import (
 )
 from turnout.nats.wire.records import SCHEMA, with_stream
 from turnout.nats.wire.streams import count_exactly
-from turnout.records.listed import STREAM_ID
-from turnout.runtime.nats.open_reader import opened
-from turnout.runtime.nats.source import LossWatch, SourceOptions, until_replaced
+from turnout.records.batch import STREAM_ID
+from turnout.runtime.nats.source import LossWatch, SourceOptions, opened, until_replaced
 from turnout.runtime.offsets import even_spans, task_rows
 
 if TYPE_CHECKING:

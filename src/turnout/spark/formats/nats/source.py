@@ -52,7 +52,7 @@ from turnout.nats.protocol.positions import Position, StreamIdentity, replaced_e
 from turnout.nats.wire import Connection, Publisher
 from turnout.nats.wire.packing import header_lines, id_lines
 from turnout.nats.wire.streams import StoredSequences, resolve, state_of
-from turnout.records.listed import STREAM_ID
+from turnout.records.batch import STREAM_ID
 from turnout.records.published import Published
 from turnout.runtime.nats.sink import IdSample, SinkOptions, TaskIds
 from turnout.runtime.nats.source import HoleCounter, SourceOptions

@@ -1,1 +1,0 @@
-"""Values of DataFrames in Arrow: columns to blocks and back, and Spark's variant."""
