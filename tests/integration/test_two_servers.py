@@ -1,7 +1,8 @@
 """Two servers, one of which leads: killed, frozen and woken, asked to hand over, and cut off, under load.
 
 ``TURNOUT_HA_FAULTS`` sets the number of faults of each kind (1), ``TURNOUT_HA_KINDS`` the kinds (all, or names between
-commas), ``TURNOUT_HA_RATE`` the messages a second (500).
+commas), ``TURNOUT_HA_RATE`` the messages a second (500), ``TURNOUT_HA_HOSTS`` the servers (2): of three, one is ready
+for the next fault while another one starts again.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from turnout.nats.wire import Connection, Publisher, PullReader, Range, stream_i
 
 FAULTS = int(os.environ.get("TURNOUT_HA_FAULTS", "1"))
 WANTED = os.environ.get("TURNOUT_HA_KINDS", "")
+HOSTS = int(os.environ.get("TURNOUT_HA_HOSTS", "2"))
 RATE = int(os.environ.get("TURNOUT_HA_RATE", "500"))
 SECONDS = 5.0
 REFUSED: Final = re.compile(
@@ -373,7 +375,7 @@ KINDS: Final[dict[str, Callable[[Host, Host], Iterator[None]]]] = {
 
 
 class Scene:
-    """Leader and standby, and what happens to them."""
+    """Leader and standbys, and what happens to them."""
 
     def __init__(self, hosts: list[Host], load: Load, deliveries: Deliveries) -> None:
         self.hosts = hosts
@@ -384,13 +386,14 @@ class Scene:
         """Let one fault happen to the leader, and return when it has ended and is a standby again."""
         wait_for(lambda: sum(host.leads() for host in self.hosts) == 1)
         (leader,) = [host for host in self.hosts if host.leads()]
-        (standby,) = [host for host in self.hosts if host is not leader]
-        wait_for(standby.waits)
+        others = [host for host in self.hosts if host is not leader]
+        wait_for(lambda: any(host.waits() for host in others))
         wait_for(lambda: self.deliveries.count > self.load.count - 3 * RATE)
+        standby = next(host for host in others if host.waits())
         begun = time.time()
         steps = KINDS[kind](leader, standby)
         next(steps)
-        wait_for(standby.leads)
+        wait_for(lambda: any(host.leads() for host in others))
         led, after = time.time() - begun, self.load.count
         # What has come between may have been delivered by the former leader.
         wait_for(lambda: self.deliveries.first(after) < np.inf)
@@ -399,7 +402,7 @@ class Scene:
             pass
         refused = leader.refused()
         assert set(refused) <= {0, term}
-        assert standby.term() > term
+        assert next(host for host in others if host.leads()).term() > term
         pause = self.deliveries.longest_pause(begun)
         leader.start()
         return Outcome(kind, led, took, pause, len(refused))
@@ -430,9 +433,9 @@ def test_nothing_is_lost_or_doubled_whatever_happens_to_the_leader(tmp_path: Pat
     # Interpreted, the reader here falls behind at 5,000 messages a second.
     compile_loops()
     with ExitStack() as resources:
-        networks: list[HostNetwork | None] = [None, None]
         addresses = dict.fromkeys(ADDRESSES, "127.0.0.1")
-        folders = [tmp_path / name for name in ("one", "two")]
+        folders = [tmp_path / f"host-{number}" for number in range(HOSTS)]
+        networks: list[HostNetwork | None] = [None] * HOSTS
         for folder in folders:
             folder.mkdir()
         if place == "networks":
