@@ -29,6 +29,7 @@ from turnout.routes import Route
 from turnout.runtime.checkpoint import local_folder
 from turnout.runtime.java import Java, counts_jars_twice, run_error, use_java
 from turnout.spark.endpoints import SparkEndpoint, endpoint_of, open_tasks, reads_splits
+from turnout.spark.session import planners
 from turnout.spark.session.daemon import ROUTES_ONLY
 from turnout.spark.session.jvm import (
     OUTPUT,
@@ -175,7 +176,11 @@ for part in $PYTHONPATH; do
   esac
 done
 unset IFS
-PYTHONPATH=$kept exec {python} "$@"
+export PYTHONPATH="$kept"
+case "${{{variable}}}:$*" in
+  ?*:"-m {module}") exec {python} -I -S {planners} "$@" ;;
+esac
+exec {python} "$@"
 """
 
 
@@ -192,7 +197,14 @@ def worker_python() -> str:
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     # Of an environment that is reached by a link Spark names the real path.
     lib, real = (shlex.quote(str(path / "python" / "lib")) for path in (home, home.resolve()))
-    text = _WRAPPER.format(lib=lib, real=real, python=shlex.quote(sys.executable))
+    text = _WRAPPER.format(
+        lib=lib,
+        real=real,
+        python=shlex.quote(sys.executable),
+        variable=planners.PLANNERS,
+        module=planners.MODULE,
+        planners=shlex.quote(planners.__file__),
+    )
     program = caches / "turnout" / f"python-{zlib.crc32(text.encode()):08x}"
     with suppress(OSError):
         if not program.exists():
@@ -520,6 +532,8 @@ def server_session(
     streams_only = bool(routes) and all(reads_splits(route.source) for route in routes)
     carrier = streams_only and master.startswith("local")
     with _children_write_to(log):
+        if master.startswith("local"):
+            planners.start_planners()
         slots = with_open_slots(master, routes)
         return build_session("turnout", master=slots, conf={**needed, **properties}, carrier=carrier)
 
