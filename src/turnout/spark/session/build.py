@@ -26,10 +26,10 @@ from pyspark.sql import SparkSession
 from turnout.base.files import append_privately, lasting_folder, private_folder, replace_file, scratch_folder
 from turnout.errors import RunError
 from turnout.routes import Route
+from turnout.runtime import planners
 from turnout.runtime.checkpoint import local_folder
 from turnout.runtime.java import Java, counts_jars_twice, run_error, use_java
 from turnout.spark.endpoints import SparkEndpoint, endpoint_of, open_tasks, reads_splits
-from turnout.spark.session import planners
 from turnout.spark.session.daemon import ROUTES_ONLY
 from turnout.spark.session.jvm import (
     OUTPUT,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.integration.routes import wait_for
 
-from turnout.spark.session import planners
+from turnout.runtime import planners
 
 TELL = "import json, os, sys; print(json.dumps([os.getpid(), os.getppid(), sys.argv[1:], os.environ['OWN'], __name__]))"
 
@@ -46,6 +47,17 @@ def test_a_planner_is_forked(server: tuple[subprocess.Popen[bytes], Path], tmp_p
     pid, parent, arguments, own, name = json.loads(out)
     assert (parent, arguments, own, name, err) == (process.pid, ["one"], "mine \udcff", "__main__", "")
     assert pid != process.pid
+
+
+def test_signals_to_all_processes_are_ignored(server: tuple[subprocess.Popen[bytes], Path], tmp_path: Path) -> None:
+    """Spark's own processes ignore them too: a server that is asked to end finishes its micro-batches."""
+    process, path = server
+    program = "import os, signal, sys\nfor number in (signal.SIGINT, signal.SIGTERM): os.kill(os.getpid(), number)\n"
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process.send_signal(number)
+    out, _ = asking(path, tmp_path, program + TELL, OWN="").communicate(timeout=30)
+
+    assert json.loads(out)[1] == process.pid
 
 
 def test_errors_come_to_who_asks(server: tuple[subprocess.Popen[bytes], Path], tmp_path: Path) -> None:

@@ -18,6 +18,10 @@ import socket
 import struct
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 PLANNERS = "TURNOUT_PLANNERS"
 """The environment variable with the path of the socket."""
@@ -30,22 +34,31 @@ _LENGTH = struct.Struct(">I")
 _SECONDS = 5.0
 """Longest wait for the rest of a request: others wait for it."""
 
-_started: list[str] = []
+_started: dict[str, Popen[bytes]] = {}
+"""The process by its socket, once it is started."""
 
 
 def start_planners() -> None:
     """Start the process, once for this one and until its end, and have JVMs that are started later know of it."""
+    import atexit
     import subprocess
-    from pathlib import Path
 
     from turnout.base.files import lasting_folder
 
     if not _started:
-        path = str(Path(lasting_folder("planners")) / "socket")
+        path = str(lasting_folder("planners") / "socket")
         # Its input ends with this process, whatever ends it.
-        subprocess.Popen([sys.executable, "-m", __name__, path], stdin=subprocess.PIPE)
-        _started.append(path)
-    os.environ[PLANNERS] = _started[0]
+        process = subprocess.Popen([sys.executable, "-m", __name__, path], stdin=subprocess.PIPE)
+        _started[path] = process
+        atexit.register(_end, os.getpid(), process)
+    (os.environ[PLANNERS],) = _started
+
+
+def _end(owner: int, process: Popen[bytes]) -> None:
+    # A process that was forked ends before its parent does.
+    if os.getpid() == owner:
+        process.kill()
+        process.communicate()
 
 
 def ask(path: str, arguments: list[str]) -> None:
@@ -140,6 +153,9 @@ def _main(path: str) -> None:
     import importlib
     import runpy
 
+    # A terminal and a service manager signal all processes, and the server finishes its work with its planners.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     for name in _IMPORTS:
         # What is missing is left to the planner that needs it, where the error belongs.
         with suppress(Exception):
