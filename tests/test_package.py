@@ -159,6 +159,20 @@ def test_pins_are_names_and_versions() -> None:
     assert [line for line in lines if not re.fullmatch(r"#.*|[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+|", line)] == []
 
 
+def test_no_module_imports_a_name_twice() -> None:
+    """Neither for the type checker alone, beside the import that it has anyway."""
+    twice = {}
+    for path in (ROOT / "src" / "turnout").rglob("*.py"):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        checked = [node for top in body if isinstance(top, ast.If) for node in top.body]
+        imports = [node for node in (*body, *checked) if isinstance(node, ast.Import | ast.ImportFrom)]
+        names = [alias.asname or alias.name for node in imports for alias in node.names]
+        if len(set(names)) < len(names):
+            twice[path.name] = sorted({name for name in names if names.count(name) > 1})
+
+    assert twice == {}
+
+
 def test_every_module_of_spark_reaches_pyspark() -> None:
     """What a run needs without Spark is in ``turnout.runtime``."""
     source = ROOT / "src" / "turnout" / "spark"

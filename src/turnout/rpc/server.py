@@ -146,9 +146,7 @@ class ServerSettings:
     tls_key: Path | None = option(_FILE, None, secret=True)
     tls_client_ca: Path | None = option(_FILE, None)
     jwt: JwtSettings | None = option(of_text(_jwt), None)
-    tokens: tuple[AcceptedToken, ...] = option(
-        of_text(lambda text: read_tokens(Path(text))), (), name="API_TOKENS_FILE", secret=True
-    )
+    tokens: tuple[AcceptedToken, ...] = option(_TOKENS, (), name="API_TOKENS_FILE", secret=True)
     insecure: bool = option(_TRUTH, False)
     reflection: bool = option(_TRUTH, True)
     allow_destinations: tuple[str, ...] = option(of_text(_patterns), ())

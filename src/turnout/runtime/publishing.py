@@ -29,8 +29,6 @@ from turnout.records.published import TOO_LARGE, Published, Refuse
 from turnout.runtime.kafka.publisher import KafkaPublisher, KafkaSinkOptions, Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from turnout.engine import Messages
     from turnout.engine.messages import ListedMessages
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
 import numpy as np
@@ -24,10 +24,6 @@ from turnout.errors import ConnectionLostError
 from turnout.runtime.driver import fetch, send
 from turnout.runtime.matches import Matches, MatchPart, encode, hash_of
 from turnout.subscriptions.index import Index
-
-if TYPE_CHECKING:
-    from turnout.subscriptions.index import Index
-
 
 _MARK: Final = ".place"
 _CHUNK: Final = 1 << 20

@@ -82,7 +82,6 @@ def _check(values: Column, types: frozenset[type], expected: str) -> None:
 
 
 _SMALL: Final = {number: zigzag_varint(number) for number in range(-1024, 8192)}
-_small = _SMALL.get
 
 
 @lru_cache(maxsize=4)

@@ -102,7 +102,6 @@ def _whole(most: int, least: int = 0) -> Kind[int]:
 
 
 _SCHEMA_OF_TEXT: Final = {"type": "string"}
-_TEXT: Final = Kind(_text, _SCHEMA_OF_TEXT)
 _FILE: Final = Kind(_text, _SCHEMA_OF_TEXT, file=True)
 _HIDDEN: Final = Kind(_hidden, _SCHEMA_OF_TEXT)
 _SECRET: Final = Kind(lambda value: Secret(_hidden(value)), _SCHEMA_OF_TEXT)

@@ -39,11 +39,8 @@ from turnout.runtime.endpoints import (
 from turnout.runtime.kafka.source import partitions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from turnout.nats.wire.streams import StreamPosition
     from turnout.records.types import ArrowBatch
-    from turnout.routes.endpoints import KafkaSource
     from turnout.runtime.cursors import FeedCursor
     from turnout.runtime.offsets import Offsets
 

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import Final, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -34,10 +34,6 @@ from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.records.published import Published, Refuse
 from turnout.records.types import Mask
 from turnout.routes.endpoints import KafkaSink
-
-if TYPE_CHECKING:
-    from turnout.engine import Messages
-
 
 PARTITIONS: Final = 8
 CONFIG: Final = {

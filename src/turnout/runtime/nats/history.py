@@ -44,9 +44,6 @@ from turnout.runtime.endpoints import (
 from turnout.runtime.nats.source import wait_for_more
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from turnout.nats.wire.streams import StreamPosition
     from turnout.records.types import ArrowBatch
     from turnout.routes.endpoints import NatsSource
     from turnout.runtime.cursors import FeedCursor

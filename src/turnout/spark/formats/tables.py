@@ -38,7 +38,6 @@ from turnout.spark.endpoints import RECORD_COLUMNS, BatchId, ReadOptions, SparkE
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
-    from turnout.routes.endpoints import FileSource
     from turnout.spark.history.diff import RecordSpan
 
 
