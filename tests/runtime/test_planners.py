@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -84,8 +85,6 @@ def test_a_planner_ends_with_who_asked(server: tuple[subprocess.Popen[bytes], Pa
 
 def test_a_request_that_breaks_off(server: tuple[subprocess.Popen[bytes], Path], tmp_path: Path) -> None:
     """The next one is answered."""
-    import socket
-
     process, path = server
     for begun in (b"", b"\x00", b"\x00\x00\x00\x09[", b"\x00\x00\x00\x01x", b"\x00\x00\x00\x07[[], 1]"):
         with socket.socket(socket.AF_UNIX) as connection:
@@ -99,6 +98,18 @@ def test_without_the_process_python_starts(tmp_path: Path) -> None:
     """A server whose planners' process has ended runs on."""
     asked = asking(tmp_path / "none", tmp_path, TELL, OWN="x")
     out, err = asked.communicate(timeout=30)
+
+    assert (json.loads(out)[0], json.loads(out)[2], err) == (asked.pid, ["one"], "")
+
+
+def test_a_process_that_cannot_fork(tmp_path: Path) -> None:
+    """Without memory for another one, say: it closes the connection, and Python starts."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        asked = asking(tmp_path / "socket", tmp_path, TELL, OWN="x")
+        listener.accept()[0].close()
+        out, err = asked.communicate(timeout=30)
 
     assert (json.loads(out)[0], json.loads(out)[2], err) == (asked.pid, ["one"], "")
 

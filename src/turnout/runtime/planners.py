@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -31,8 +32,6 @@ MODULE = "pyspark.sql.streaming.python_streaming_source_runner"
 
 _IMPORTS = (MODULE, "turnout.spark.formats.nats.source", "turnout.spark.formats.kafka.source")
 _LENGTH = struct.Struct(">I")
-_SECONDS = 5.0
-"""Longest wait for the rest of a request: others wait for it."""
 
 _started: dict[str, Popen[bytes]] = {}
 """The process by its socket, once it is started."""
@@ -67,72 +66,55 @@ def ask(path: str, arguments: list[str]) -> None:
     It has the environment and the streams of this one, and ends with it.
 
     Raises:
-        OSError: no process answers.
+        OSError: no process is forked.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
         request = json.dumps([arguments, dict(os.environ)]).encode()
         socket.send_fds(connection, [_LENGTH.pack(len(request))], [0, 1, 2])
         connection.sendall(request)
+        if not connection.recv(1):
+            raise ConnectionError("the request was not taken")
         connection.recv(1)
 
 
-def serve(path: str) -> tuple[socket.socket, list[str]] | None:
-    """Fork a process for each request, until the standard input ends.
+def serve(path: str) -> socket.socket | None:
+    """Fork a process for each connection, until the standard input ends.
 
     Returns:
-        In a forked process its connection and its arguments; None in this one.
+        In a forked process its connection; None in this one.
     """
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(128)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        while True:
-            ready = _ready(listener)
-            if sys.stdin.fileno() in ready:
-                return None
+        while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:
             connection = listener.accept()[0]
-            # A request that breaks off is that of a process which has ended.
-            with connection, suppress(OSError, ValueError, IndexError, struct.error):
-                connection.settimeout(_SECONDS)
-                arguments, environment, streams = _request(connection)
+            # Who asks finds the connection closed, and starts Python itself.
+            with suppress(OSError):
                 if os.fork() == 0:
-                    os.environ.clear()
-                    os.environ.update(environment)
-                    for number, stream in enumerate(streams):
-                        os.dup2(stream, number)
-                    _close(streams)
-                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    return connection.dup(), arguments
-                _close(streams)
+                    return connection
+            connection.close()
+    return None
 
 
-def _ready(listener: socket.socket) -> list[int]:
-    import select
-
-    own = sys.stdin.fileno()
-    found = select.select([own, listener], [], [])[0]
-    return [own] if own in found else [listener.fileno()]
-
-
-def _request(connection: socket.socket) -> tuple[list[str], dict[str, str], list[int]]:
+def _become(connection: socket.socket) -> list[str]:
+    """Take the environment and the streams of who asks; return the arguments."""
     header, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, 3)
-    try:
-        (left,) = _LENGTH.unpack(header)
-        request = b""
-        while left > len(request) and (more := connection.recv(left - len(request))):
-            request += more
-        arguments, environment = json.loads(request)
-        os.fstat(streams[2])
-    except Exception:
-        _close(streams)
-        raise
-    return arguments, environment, streams
-
-
-def _close(streams: list[int]) -> None:
-    for stream in streams:
-        os.close(stream)
+    (left,) = _LENGTH.unpack(header)
+    request = b""
+    while left > len(request) and (more := connection.recv(left - len(request))):
+        request += more
+    arguments, environment = json.loads(request)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number in range(3):
+        os.dup2(streams[number], number)
+        os.close(streams[number])
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    connection.sendall(b"1")
+    _end_with(connection)
+    return list(arguments)
 
 
 def _end_with(connection: socket.socket) -> None:
@@ -142,10 +124,9 @@ def _end_with(connection: socket.socket) -> None:
     signal.signal(signal.SIGIO, lambda *_: os._exit(1))
     fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)
-    connection.settimeout(0)
     with suppress(BlockingIOError):
         # It may have ended before.
-        if not connection.recv(1):
+        if not connection.recv(1, socket.MSG_DONTWAIT):
             os._exit(1)
 
 
@@ -162,10 +143,9 @@ def _main(path: str) -> None:
             importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    forked = serve(path)
-    if forked is not None:
-        connection, (_, module, *rest) = forked
-        _end_with(connection)
+    connection = serve(path)
+    if connection is not None:
+        _, module, *rest = _become(connection)
         sys.path += [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part not in sys.path]
         sys.modules.pop(module, None)
         sys.argv = [module, *rest]
