@@ -17,8 +17,8 @@ from pydantic import BaseModel
 from turnout.base.options import Option, options_of
 from turnout.cli.app import main
 from turnout.embedded import NatsServer
+from turnout.routes.document import secret_names
 from turnout.routes.endpoints import NatsSource, Part, Source, secrets_of
-from turnout.routes.mistakes import secret_names
 from turnout.routes.webhooks import WebhooksPart
 from turnout.secrets import Secrecy, Secret, is_secret, masked_url
 from turnout.server.config import OidcPart

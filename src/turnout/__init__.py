@@ -7,7 +7,7 @@ them.
 from typing import TYPE_CHECKING
 
 from turnout._built import version as __version__
-from turnout.base.deferred import names_at_first_use
+from turnout.base.startup import names_at_first_use
 
 if TYPE_CHECKING:
     from turnout.conditions import parse

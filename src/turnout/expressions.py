@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.base.untrusted import JsonObject
 from turnout.errors import MissingExtraError, RecordError
 from turnout.records import Batch, Block, Moment, Schema, Struct

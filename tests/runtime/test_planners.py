@@ -114,6 +114,29 @@ def test_a_process_that_cannot_fork(tmp_path: Path) -> None:
     assert (json.loads(out)[0], json.loads(out)[2], err) == (asked.pid, ["one"], "")
 
 
+def test_the_process_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Whatever ends it: that is logged, health checks see it, and the next planners are forked again."""
+    monkeypatch.setattr(planners, "_backgrounds", {})
+    monkeypatch.setenv(planners.PLANNERS, "")
+    planners.start_planners()
+    path = Path(os.environ[planners.PLANNERS])
+
+    def forked_from() -> int:
+        out, _ = asking(path, tmp_path, TELL, OWN="").communicate(timeout=30)
+        return int(json.loads(out)[1])
+
+    wait_for(lambda: path.exists() and forked_from() != os.getpid(), 60)
+    first = forked_from()
+    os.kill(first, signal.SIGKILL)
+
+    wait_for(lambda: forked_from() not in (first, os.getpid()), 60)
+    assert "process of planners failed" in caplog.text
+    assert "exit code -9" in caplog.text
+    assert planners._backgrounds[str(path)].status().failures == 1
+
+
 def test_the_process_ends_with_its_starter(tmp_path: Path) -> None:
     """Also if that one is killed."""
     path = tmp_path / "socket"

@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.server.conftest import Bench, route_text
-from turnout.console.app import add_console
+from turnout.console import add_console
 from turnout.errors import ConfigError
 from turnout.server.errors import StaleError
 from turnout.server.preconditions import Preconditions

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from turnout.base.clocks import MILLISECONDS_PER_DAY
-from turnout.base.deferred import pc
+from turnout.base.startup import pc
 from turnout.codecs.variant import decode, encode
 from turnout.errors import RecordError
 from turnout.records import Block, Moment, Positions, Schema, Struct, group

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Final, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
-from turnout.base.deferred import np
 from turnout.base.options import Kind, Option, any_case, camel_case, read_options
+from turnout.base.startup import np
 from turnout.base.terminal import did_you_mean
 from turnout.codecs.json_reading import Reader
 from turnout.errors import ConfigError, Mistake, RecordError, TurnoutError

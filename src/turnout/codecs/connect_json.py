@@ -10,8 +10,8 @@ from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 
-from turnout.base.deferred import np
 from turnout.base.options import Kind, Option
+from turnout.base.startup import np
 from turnout.codecs.codec import CodecKind, Decoded, attempt, flag, with_tombstones, words
 from turnout.codecs.json_reading import Reader
 from turnout.codecs.json_writing import Written, texts_of, wire_form

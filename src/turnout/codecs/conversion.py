@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import msgspec
 
 from turnout.base.clocks import EPOCH, MILLISECONDS_PER_DAY
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.codecs.codec import Codec, Decoded, EncodeErrors, attempt
 from turnout.codecs.connect_json import ConnectJson
 from turnout.codecs.format import Format, codec_of

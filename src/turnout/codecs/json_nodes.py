@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from turnout.base.clocks import EPOCH, MILLISECONDS_PER_DAY
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.loops import times
 from turnout.records import BigInt, Moment, Schema
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP

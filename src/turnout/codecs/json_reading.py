@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import msgspec
 
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.codecs.ddl import Declared
 from turnout.codecs.json_nodes import (
     NULL,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from turnout.base.clocks import MILLISECONDS_PER_DAY
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.codecs.json_nodes import EXACT, dates_as_text, each, timestamps_as_text
 from turnout.errors import RecordError
 from turnout.loops import json as loops

@@ -105,7 +105,7 @@ class MessagePack:
 
     def encode(self, block: Block) -> list[bytes | None]:
         """See `Codec.encode`."""
-        return encode_each(block, _write if _is_flat(block) else _write_nested)
+        return encode_each(block, _write if _is_flat(block) else lambda value: _write(_without_structs(value)))
 
     def schema(self) -> Schema | None:
         """Return None: the format has no schema."""
@@ -142,10 +142,6 @@ def _write(value: Value) -> bytes:
         return _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as failure:
         raise RecordError(f"the value cannot be written as MessagePack: {failure}") from failure
-
-
-def _write_nested(value: Value) -> bytes:
-    return _write(_without_structs(value))
 
 
 def _without_structs(value: DynamicValue) -> DynamicValue:

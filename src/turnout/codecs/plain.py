@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from turnout.base.deferred import np
 from turnout.base.options import Kind, Option
+from turnout.base.startup import np
 from turnout.base.terminal import plural
 from turnout.codecs.codec import Codec, CodecKind, Decoded, ValueNotation, attempt, encode_each, with_tombstones
 from turnout.codecs.json_writing import encode_json

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, NamedTuple, cast
 
-from turnout.base.deferred import np
 from turnout.base.options import Kind, Option
+from turnout.base.startup import np
 from turnout.codecs.codec import Codec, CodecKind, Decoded, attempt, flag, with_tombstones
 from turnout.codecs.ddl import DdlError, parse_ddl
 from turnout.codecs.json_nodes import Schemaless, read_schemaless

@@ -5,7 +5,7 @@ The names are loaded when they are first used: Spark's planning processes need t
 
 from typing import TYPE_CHECKING
 
-from turnout.base.deferred import names_at_first_use
+from turnout.base.startup import names_at_first_use
 
 if TYPE_CHECKING:
     from turnout.engine.counts import Counts

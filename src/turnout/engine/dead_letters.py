@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from turnout.base.deferred import pc
+from turnout.base.startup import pc
 from turnout.base.untrusted import JsonObject
 from turnout.engine.deliveries import NO_SUBSCRIPTION, Addresses, OutgoingDeliveries
 from turnout.engine.messages import (

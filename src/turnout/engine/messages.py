@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.base.deferred import pc
+from turnout.base.startup import pc
 from turnout.nats.protocol.headers import NAME_RULE, UNFIT_NAME
 from turnout.records import Failure, Headers
 from turnout.records.batch import STREAM_ID, TOPIC_ID, ListedRecords

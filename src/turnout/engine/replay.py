@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from turnout import subscriptions
-from turnout.base.deferred import pc
 from turnout.base.multivalued import ANY_KEY, metadata_key
+from turnout.base.startup import pc
 from turnout.base.terminal import did_you_mean, nearest
 from turnout.conditions import Condition
 from turnout.engine.messages import Messages

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from turnout.base.clocks import microseconds_since_epoch
 from turnout.base.terminal import guesses
-from turnout.base.untrusted import JsonObject, is_whole
+from turnout.base.untrusted import is_whole
 from turnout.codecs import Notation, TextNotation, notation_of
 from turnout.errors import ConfigError, Mistake
 from turnout.records.headers import headers_type
@@ -183,13 +183,11 @@ def record_batch(records: Sequence[SampleRecord]) -> ArrowBatch:
         "offset": pa.array([record.offset for record in records], pa.int64()),
         "key": pa.array([record.key for record in records], pa.binary()),
         "value": pa.array([record.value for record in records], pa.binary()),
-        "headers": pa.array([_arrow_headers(record) for record in records], headers_type()),
+        "headers": pa.array(
+            [[{"key": name, "value": value} for name, value in record.headers] for record in records], headers_type()
+        ),
         "timestamp": pa.array([record.timestamp for record in records], pa.timestamp("us", tz="UTC")),
     }
     if records and records[0].stream is not None:
         columns["stream"] = pa.array([record.stream for record in records], pa.string())
     return pa.RecordBatch.from_pydict(columns)
-
-
-def _arrow_headers(record: SampleRecord) -> list[JsonObject]:
-    return [{"key": name, "value": value} for name, value in record.headers]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.base.deferred import pc
+from turnout.base.startup import pc
 from turnout.codecs import Codec, EncodeErrors, Format, Notation, notation_of
 from turnout.codecs.arrow_columns import WrittenColumn, arrow_type
 from turnout.codecs.codec import Decoded, RecordCodec, as_record_codec, attempt

@@ -14,7 +14,7 @@ from turnout.base.multivalued import ANY_KEY, metadata_key, split_kind, text_of_
 from turnout.base.untrusted import JsonObject
 from turnout.conditions import Condition, keys_of
 from turnout.engine.counts import StageResult
-from turnout.engine.explain import LeafReport, RecordExplanation, RequestedSubscription, SentMessage, Subscriber
+from turnout.engine.explain import LeafReport, RecordExplanation, RequestedSubscription, SentMessage
 from turnout.engine.sample_records import Header
 from turnout.engine.trace import PredicateAnswer, StageReport
 from turnout.errors import ConfigError, Mistake
@@ -394,7 +394,7 @@ def masked_explanation(explanation: RecordExplanation, route: Route) -> RecordEx
         record=first.plain(explanation.record),
         stages=tuple(_stages(explanation.stages, hidden, anywhere)),
         metadata=masked_metadata(route, explanation.metadata),
-        wanted=tuple(_subscriber(subscriber, masked) for subscriber in explanation.wanted),
+        wanted=tuple(replace(wanted, leaves=masked.leaves(wanted.leaves)) for wanted in explanation.wanted),
         asked=None if explanation.asked is None else _masked_asked(explanation.asked, masked),
         failure=None if failure is None else replace(failure, message=anywhere.failure(failure.message)),
         messages=tuple(_message(sent, anywhere if sent.dead_letter else last) for sent in explanation.messages),
@@ -502,10 +502,6 @@ def _steps(path: str) -> tuple[str, ...]:
         return parse_elements(split_kind(path)[0])
     except PathError:
         return (path.partition(".")[0],)
-
-
-def _subscriber(subscriber: Subscriber, masked: _MaskedMetadata) -> Subscriber:
-    return replace(subscriber, leaves=masked.leaves(subscriber.leaves))
 
 
 def _masked_asked(explanation: RequestedSubscription, masked: _MaskedMetadata) -> RequestedSubscription:

@@ -34,10 +34,10 @@ from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire.streams import StreamPosition, position_of
 from turnout.records.types import Fields
 from turnout.routes import Route
+from turnout.routes.document import from_validation
 from turnout.routes.endpoints import AnySink, Part, Sink
 from turnout.routes.endpoints.tables import MATCHES
 from turnout.routes.files import FileNames
-from turnout.routes.mistakes import from_validation
 from turnout.routes.written_formats import WrittenFormats, written_format
 from turnout.runtime.backfill import BackfillLedger, MissedRange, Positions, matched_before, seam_of
 from turnout.runtime.checkpoint import checkpoint_of, local_folder

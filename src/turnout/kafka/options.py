@@ -376,10 +376,6 @@ def _one(name: str, text: str, texts: Mapping[str, str]) -> dict[str, str]:
     return {_RENAMED.get(name, name): text}
 
 
-def _jaas(text: str, _texts: Mapping[str, str]) -> dict[str, str]:
-    return translated_jaas(text)
-
-
 def _acks(text: str, _texts: Mapping[str, str]) -> dict[str, str]:
     if text not in ("all", "-1"):
         raise ValueError(f"found {text!r}, expected all: a message counts as delivered when no replica can lose it")
@@ -457,7 +453,7 @@ _SPECIAL: Final[dict[str, Callable[[str, Mapping[str, str]], dict[str, str]]]] =
     "sasl.mechanisms": _mechanism,
     "sasl.oauthbearer.token.endpoint.url": _token_endpoint,
     "sasl.oauthbearer.token.command": lambda text, _: {COMMAND: command_of(text)},
-    "sasl.jaas.config": _jaas,
+    "sasl.jaas.config": lambda text, _: translated_jaas(text),
     "acks": _acks,
     "buffer.memory": _buffer_memory,
     "ssl.truststore.location": _truststore,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeAlias, cast
 import numpy as np
 import pyarrow as pa
 
-from turnout.base.deferred import pc
+from turnout.base.startup import pc
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin, TopicPartition, time_text
 from turnout.kafka.clients import (

@@ -40,8 +40,8 @@ from types import CodeType, FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
 from turnout.base.background import run_once
-from turnout.base.deferred import np
 from turnout.base.files import FileLock
+from turnout.base.startup import np
 
 if TYPE_CHECKING:
     import numpy.typing as npt

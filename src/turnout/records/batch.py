@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from turnout.base.clocks import Milliseconds
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.errors import RecordError
 from turnout.records.block import Block, Positions, columns_of, rows_of, taking, types_of
 from turnout.records.headers import Header, Headers

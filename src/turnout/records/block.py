@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.records.schema import Schema
 from turnout.records.spans import EncodedColumn, MixedObjects
 from turnout.records.types import Column, Columns, ConvertColumn, DynamicValue, NewColumn, Value

@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from turnout.base.deferred import DeferredModule, np
+from turnout.base.startup import DeferredModule, np
 from turnout.records.block import Positions
 from turnout.records.schema import Schema
 from turnout.records.text import text_of

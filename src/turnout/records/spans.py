@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.records.types import Codes, Column, DynamicValue, Mask, NewColumn, Octets, Offsets
 
 Bounds: TypeAlias = "tuple[Offsets, Offsets]"

@@ -11,8 +11,8 @@ from json.encoder import encode_basestring as _quoted
 from typing import Final, Self, cast
 
 from turnout.base.clocks import MILLISECONDS_PER_DAY
-from turnout.base.deferred import np
 from turnout.base.multivalued import Metadata, metadata_of, texts_or_none
+from turnout.base.startup import np
 from turnout.records.schema import DATE, TIME, Float32, Moment, Schema, Struct
 from turnout.records.types import DynamicValue
 

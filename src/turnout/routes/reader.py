@@ -19,7 +19,14 @@ from turnout.errors import MOST_MISTAKES, ConfigError, Mistake, SubjectError
 from turnout.records import Schema
 from turnout.records.types import DynamicValue
 from turnout.routes.connector import Connector
-from turnout.routes.document import DeadLetterPart, FeedsPart, RouteDocument, ScheduledPart, SubscriptionsPart
+from turnout.routes.document import (
+    DeadLetterPart,
+    FeedsPart,
+    RouteDocument,
+    ScheduledPart,
+    SubscriptionsPart,
+    from_validation,
+)
 from turnout.routes.endpoints import (
     KafkaSink,
     KafkaSource,
@@ -35,7 +42,6 @@ from turnout.routes.endpoints import (
 from turnout.routes.endpoints.formats import TYPED, WITH_DELIVERIES
 from turnout.routes.endpoints.tables import MATCH_COLUMNS, MATCHES
 from turnout.routes.files import FileNames, mappings_of, transforms_of
-from turnout.routes.mistakes import from_validation
 from turnout.routes.rows import plan_rows, value_after
 from turnout.routes.variables import Variables
 from turnout.routes.webhooks import WebhooksPart

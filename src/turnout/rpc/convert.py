@@ -7,7 +7,6 @@ from itertools import islice
 from typing import TypeAlias
 
 from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
 
 from turnout.base.clocks import microseconds_since_epoch
 from turnout.base.multivalued import MAX_VALUES, Metadata, Texts, metadata_of, texts_or_none
@@ -201,7 +200,10 @@ def condition_from(message: ConditionMessage, path: str = "condition") -> Condit
         raise SubscriptionInvalidError(f"{path}: a condition is missing; there are {kinds}")
     try:
         body = getattr(message, name)
-        return _group_from(body, path) if name == "groupCondition" else _leaf_from(name, body)
+        if name == "groupCondition":
+            return _group_from(body, path)
+        # The inputs have no ids, because the service gives them, and their names say the dialect of a pattern.
+        return KINDS[name].read(lambda field, default: getattr(body, field, default))
     except ConditionError as problem:
         raise SubscriptionInvalidError(f"{path}.{name}: {problem}") from problem
 
@@ -215,11 +217,6 @@ def _group_from(body: GroupMessage, path: str) -> Condition:
         condition_from(child, f"{path}.groupCondition.group[{number}]") for number, child in enumerate(body.group)
     )
     return Group(_LOGICS[body.logic], tuple(children), getattr(body, "not"), getattr(body, "id", ""))
-
-
-def _leaf_from(name: str, body: Message) -> Condition:
-    # The inputs have no ids, because the service gives them, and their names say the dialect of a pattern.
-    return KINDS[name].read(lambda field, default: getattr(body, field, default))
 
 
 def subscription_to(subscription: Subscription) -> subscriptions_pb2.Subscription:

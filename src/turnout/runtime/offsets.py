@@ -344,9 +344,9 @@ def committed(checkpoint: Path) -> Offsets:
         if position is None:
             continue
         # Names beside the streams have a dot, which no NATS stream's name has; those beside Kafka's topics a colon.
-        following = {
-            name: value for name, value in position.items() if ":" not in name and ("." not in name or _nested(value))
-        }
+        # A topic may have a dot too, and its offsets are by partition.
+        names = [name for name in position if ":" not in name and ("." not in name or isinstance(position[name], dict))]
+        following = {name: position[name] for name in names}
         later = _under_way(checkpoint, batch + 1)
         reached = _merged(_merged(following, _recorded(checkpoint, position)), later)
         ids = _topic_ids(position) | (_topic_ids(planned_end(checkpoint, batch + 1) or {}) if later else {})
@@ -395,11 +395,6 @@ def _merged(positions: Mapping[str, object], newer: Mapping[str, object]) -> dic
 def _topic_ids(position: Mapping[str, object]) -> dict[str, str]:
     ids = position.get(TOPIC_IDS)
     return {name: str(id_) for name, id_ in ids.items()} if isinstance(ids, dict) else {}
-
-
-def _nested(value: object) -> bool:
-    """Return True for the offsets of a Kafka topic, by partition; topics may contain dots."""
-    return isinstance(value, dict)
 
 
 def numbers_in(folder: Path) -> list[int]:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from subprocess import Popen
+    from turnout.base.background import Background
 
 PLANNERS = "TURNOUT_PLANNERS"
 """The environment variable with the path of the socket."""
@@ -33,31 +33,52 @@ MODULE = "pyspark.sql.streaming.python_streaming_source_runner"
 _IMPORTS = (MODULE, "turnout.spark.formats.nats.source", "turnout.spark.formats.kafka.source")
 _LENGTH = struct.Struct(">I")
 
-_started: dict[str, Popen[bytes]] = {}
-"""The process by its socket, once it is started."""
+_backgrounds: dict[str, Background] = {}
+"""The thread that keeps the process running, by the socket."""
 
 
 def start_planners() -> None:
-    """Start the process, once for this one and until its end, and have JVMs that are started later know of it."""
+    """Start the process, once for this one and until its end, and have JVMs that are started later know of it.
+
+    If it ends before, that is logged, and it is started again.
+    """
     import atexit
     import subprocess
+    from pathlib import Path
 
+    from turnout.base.background import Background
     from turnout.base.files import lasting_folder
+    from turnout.errors import RunError
 
-    if not _started:
+    if not _backgrounds:
         path = str(lasting_folder("planners") / "socket")
-        # Its input ends with this process, whatever ends it.
-        process = subprocess.Popen([sys.executable, "-m", __name__, path], stdin=subprocess.PIPE)
-        _started[path] = process
-        atexit.register(_end, os.getpid(), process)
-    (os.environ[PLANNERS],) = _started
+        # Where output goes is changed for the moment of this call only. A stream is None if there was none.
+        streams = (sys.__stdout__, sys.__stderr__)
+        output, errors = (None if stream is None else os.dup(stream.fileno()) for stream in streams)
+        processes: list[subprocess.Popen[bytes]] = []
 
+        def run() -> None:
+            Path(path).unlink(missing_ok=True)
+            # Its input ends with this process, whatever ends it.
+            command = [sys.executable, "-m", __name__, path]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=errors) as process:
+                processes[:] = [process]
+                code = process.wait()
+            raise RunError(f"it ended with exit code {code}; planners start slowly until it runs again")
 
-def _end(owner: int, process: Popen[bytes]) -> None:
-    # A process that was forked ends before its parent does.
-    if os.getpid() == owner:
-        process.kill()
-        process.communicate()
+        background = _backgrounds[path] = Background("process of planners", run)
+        background.start()
+
+        def end(owner: int) -> None:
+            # A process that was forked ends before its parent does.
+            if os.getpid() == owner:
+                background.stop()
+                for process in processes:
+                    process.kill()
+                background.join()
+
+        atexit.register(end, os.getpid())
+    (os.environ[PLANNERS],) = _backgrounds
 
 
 def ask(path: str, arguments: list[str]) -> None:

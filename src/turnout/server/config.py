@@ -31,9 +31,9 @@ from turnout.base.terminal import did_you_mean
 from turnout.base.untrusted import decimal
 from turnout.base.yaml_values import load, position_of
 from turnout.errors import MOST_MISTAKES, ConfigError, Mistake
+from turnout.routes.document import names_at
 from turnout.routes.endpoints import NatsSink, Part
 from turnout.routes.limits import HealthPart
-from turnout.routes.mistakes import names_at
 from turnout.routes.variables import Variables
 from turnout.routes.yaml_text import Path as Location
 from turnout.rpc.caller import Right

@@ -7,7 +7,7 @@ alone, and need not have the rest.
 
 from typing import TYPE_CHECKING
 
-from turnout.base.deferred import names_at_first_use
+from turnout.base.startup import names_at_first_use
 
 if TYPE_CHECKING:
     from turnout.engine.counts import Counts

@@ -16,9 +16,9 @@ from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from turnout.base.deferred import pc
 from turnout.base.files import lasting_folder
 from turnout.base.multivalued import ANY_KEY, leaf_key, metadata_key, single_values, texts_or_none
+from turnout.base.startup import pc
 from turnout.codecs.arrow_columns import UTC_MICROS, WrittenColumn, blocks_of, millis_of, texts_of, whole
 from turnout.engine.metadata import Metadata
 from turnout.errors import ConfigError, Mistake, RecordError, RunError

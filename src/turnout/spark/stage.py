@@ -15,8 +15,7 @@ import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
 from turnout.base.caches import LruCache
-from turnout.base.deferred import pc
-from turnout.base.startup import paused_gc
+from turnout.base.startup import paused_gc, pc
 from turnout.codecs.arrow_columns import arrow_type
 from turnout.engine.counts import Counts
 from turnout.engine.messages import RECORDS

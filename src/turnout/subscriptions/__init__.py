@@ -5,7 +5,7 @@ The names are loaded when they are first used: a route file needs the addresses 
 
 from typing import TYPE_CHECKING
 
-from turnout.base.deferred import names_at_first_use
+from turnout.base.startup import names_at_first_use
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index.layers import IndexStats

@@ -353,7 +353,7 @@ class MatchBatch(Sequence["MatchList"]):
 
     @cached_property
     def _answers(self) -> list[Answer]:
-        return self._items(_answers_of, self._numbers)
+        return self._items(lambda layer, numbers: layer.some(numbers.tolist()), self._numbers)
 
     def _by_message(self, of_layer: _OfLayer[T], of_answer: Callable[[Answer], T]) -> list[list[T]]:
         of_messages: list[list[T]] = []
@@ -491,10 +491,6 @@ def _ids_of(layer: Answers, numbers: _Numbers) -> list[str]:
 def _destinations_of(layer: Answers, numbers: _Numbers) -> list[tuple[str, ...]]:
     destinations: list[tuple[str, ...]] = layer.destinations.take(numbers).tolist()
     return destinations
-
-
-def _answers_of(layer: Answers, numbers: _Numbers) -> list[Answer]:
-    return layer.some(numbers.tolist())
 
 
 def _is_same(ours: Sequence[object], other: Sequence[object]) -> bool:

@@ -389,8 +389,8 @@ class LiveMatcher:
     """A Matcher of everything in a store, brought up to date before it answers.
 
     A change of this process that was noted before a match begins is seen by this match, whatever other threads do
-    meanwhile; what other processes change is seen after *max_age* seconds at the latest. While the store is away, the
-    index as it was answers; the revision of the answer tells.
+    meanwhile; what other processes change is seen after *max_age* seconds at the latest. While the store is away, or
+    does not answer within a second, the index as it was answers; the revision of the answer tells.
 
     Args:
         store: store to follow.

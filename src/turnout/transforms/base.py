@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Positions, Shape
 from turnout.records.spans import MixedObjects

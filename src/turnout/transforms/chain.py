@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import ClassVar, Self, overload
 
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.errors import ConfigError, Mistake, RecordError
 from turnout.records import ALIVE, Batch, Block, Failure, Positions, Record, Shape
 from turnout.records.spans import PatchedColumn, SpanColumn, Spans

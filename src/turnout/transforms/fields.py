@@ -7,7 +7,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Float32, Moment, Schema, Shape, Struct, group
 from turnout.records.field_paths import PathError, parse_path

@@ -8,8 +8,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final
 
-from turnout.base.deferred import DeferredClasses
-from turnout.base.startup import entry_points
+from turnout.base.startup import DeferredClasses, entry_points
 from turnout.base.terminal import did_you_mean, nearest
 from turnout.transforms.base import PACKAGE, Predicate, Side, Transform
 

@@ -11,7 +11,7 @@ from google.protobuf.json_format import Parse, ParseError
 from google.protobuf.message import EncodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.base.varint import zigzag_varint
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.conversion import converted

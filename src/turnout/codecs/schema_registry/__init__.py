@@ -5,7 +5,7 @@ A route without a registry needs the declarations of options alone: the other na
 
 from typing import TYPE_CHECKING
 
-from turnout.base.deferred import names_at_first_use
+from turnout.base.startup import names_at_first_use
 from turnout.codecs.schema_registry.options import (
     CONVERSION,
     CONVERTER,

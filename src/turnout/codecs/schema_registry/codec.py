@@ -15,7 +15,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from turnout.base.caches import LruCache
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.codecs.codec import Decoded, Encoded, attempt, with_tombstones
 from turnout.codecs.conversion import converted
 from turnout.codecs.json_writing import Written

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from turnout.base.deferred import pc
+from turnout.base.startup import pc
 from turnout.base.untrusted import JsonObject
 from turnout.engine import Program, pieces
 from turnout.engine.counts import Outcome

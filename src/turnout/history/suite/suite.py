@@ -14,9 +14,9 @@ from turnout.conditions import parse
 from turnout.engine.sample_records import PARTS, SampleRecord
 from turnout.errors import ConditionError, ConfigError, Mistake, RouteError, SubscriptionInvalidError
 from turnout.routes import Route
+from turnout.routes.document import from_validation
 from turnout.routes.endpoints import Part
 from turnout.routes.json_schema import DIALECT, model_schema
-from turnout.routes.mistakes import from_validation
 from turnout.routes.yaml_text import Path, YamlText, dotted, line_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.validation import check

@@ -6,7 +6,7 @@ dependencies. `turnout.nats.jetstream` is the other NATS package: asynchronous, 
 
 from typing import TYPE_CHECKING
 
-from turnout.base.deferred import names_at_first_use
+from turnout.base.startup import names_at_first_use
 
 if TYPE_CHECKING:
     from turnout.nats.protocol.options import ConnectionOptions

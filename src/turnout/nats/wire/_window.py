@@ -14,7 +14,7 @@ from typing import Final, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from turnout.base.deferred import pc
+from turnout.base.startup import pc
 from turnout.base.untrusted import JsonObject
 from turnout.errors import StreamError
 from turnout.loops.frames import mark_answers, read_answers

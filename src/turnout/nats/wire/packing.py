@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.base.deferred import pc
+from turnout.base.startup import pc
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.loops.compiled import Bytes, Int32s
 from turnout.loops.frames import write_frames

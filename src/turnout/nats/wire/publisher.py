@@ -16,8 +16,8 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from turnout.base.deferred import pc
 from turnout.base.histogram import Histogram
+from turnout.base.startup import pc
 from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.loops.frames import BODY, END, PAYLOAD, SUBJECT, SUBJECT_END

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
 
-from turnout.base.deferred import pc
+from turnout.base.startup import pc
 from turnout.base.untrusted import JsonMapping, JsonObject, is_whole
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import ConfigError, Mistake, StreamError

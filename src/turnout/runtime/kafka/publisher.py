@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.base.caches import LruCache
-from turnout.base.deferred import pc
+from turnout.base.startup import pc
 from turnout.base.untrusted import decimal
 from turnout.engine import Counts, Messages, Result
 from turnout.engine.messages import ListedMessages

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Ty
 
 import pyarrow as pa
 
-from turnout.base.deferred import pc
+from turnout.base.startup import pc
 from turnout.base.untrusted import JsonObject, is_whole
 from turnout.errors import ConfigError, MissingExtraError, Mistake, StreamError
 from turnout.nats.protocol.positions import Position, StreamIdentity

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
 
-from turnout.base.deferred import pc
+from turnout.base.startup import pc
 from turnout.base.untrusted import LARGEST_SEQUENCE, JsonObject
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import StreamError

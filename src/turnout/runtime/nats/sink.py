@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.base.deferred import pc
 from turnout.base.options import of_text, option, options_of, read_options
+from turnout.base.startup import pc
 from turnout.base.untrusted import decimal
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.headers import instructs_server

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, StrictInt, StrictStr
 
 from turnout.base.yaml_values import compose
 from turnout.errors import RouteError
-from turnout.routes.mistakes import secret_names
+from turnout.routes.document import secret_names
 from turnout.rpc.caller import Right
 from turnout.secrets import is_secret, masked_url
 from turnout.server.preconditions import Conditions

@@ -238,7 +238,8 @@ class LakeEndpoint(SparkEndpoint):
             with translated(f"the table {sink.table_name} refuses new columns", 409):
                 table.evolve(new)
             table = existing_table(sink)
-        files = _written(rows, f"{table.location.rstrip('/')}/{_folder(sink)}turnout-{uuid.uuid4()}", sink)
+        folder = "data/" if isinstance(sink, IcebergSink) else ""
+        files = _written(rows, f"{table.location.rstrip('/')}/{folder}turnout-{uuid.uuid4()}", sink)
         if files:
             self._commit(table, files, mark)
         return True
@@ -265,10 +266,6 @@ class LakeEndpoint(SparkEndpoint):
 def _has(table: LakeTable, mark: BatchMark) -> bool:
     done = table.done(mark.application)
     return done is not None and done >= mark.number
-
-
-def _folder(sink: LakeSink) -> str:
-    return "data/" if isinstance(sink, IcebergSink) else ""
 
 
 def _written(rows: DataFrame, folder: str, sink: LakeSink) -> list[tuple[str, int]]:

@@ -532,7 +532,8 @@ def server_session(
     streams_only = bool(routes) and all(reads_splits(route.source) for route in routes)
     carrier = streams_only and master.startswith("local")
     with _children_write_to(log):
-        if master.startswith("local"):
+        # A Python that the user names starts planners by itself.
+        if master.startswith("local") and os.environ.get("PYSPARK_PYTHON", worker_python()) == worker_python():
             planners.start_planners()
         slots = with_open_slots(master, routes)
         return build_session("turnout", master=slots, conf={**needed, **properties}, carrier=carrier)

@@ -18,8 +18,8 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from turnout.base.deferred import pc
 from turnout.base.files import new_file
+from turnout.base.startup import pc
 from turnout.base.untrusted import JsonObject
 from turnout.conditions.anchor import Kind
 from turnout.errors import TurnoutError

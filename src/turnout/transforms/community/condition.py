@@ -9,8 +9,8 @@ from typing import ClassVar, Self
 
 import yaml
 
-from turnout.base.deferred import np
 from turnout.base.multivalued import ANY_KEY, metadata_key, split_kind
+from turnout.base.startup import np
 from turnout.base.yaml_values import load, position_of
 from turnout.conditions import Condition as ConditionTree
 from turnout.conditions import Group, Leaf, Logic, decode, evaluate, keys_of

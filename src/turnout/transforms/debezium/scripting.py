@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import ClassVar, Final, NamedTuple, Self, TypeAlias, TypeVar
 
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.errors import ConditionError, RecordError
 from turnout.records import Batch, Block, Positions, Schema
 from turnout.records.schema import ANY, Struct

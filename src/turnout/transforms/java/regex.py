@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeVar
 
-from turnout.base.deferred import regex
+from turnout.base.startup import regex
 from turnout.base.untrusted import decimal
 from turnout.errors import RecordError
 from turnout.transforms.java.regex_characters import CharacterReader, JavaRegexError, code, ranges

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from turnout.base.deferred import regex
+from turnout.base.startup import regex
 
 _WORD = "0-9A-Z_a-z"
 _UNICODE_WORD = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d"

@@ -112,7 +112,7 @@ def _casts(target: str, *, is_single: bool) -> Mapping[type, _Cast]:
             bool: lambda value: "true" if value else "false",
             float: java_float if is_single else java_double,
             Float32: java_float,
-            str: _unchanged,
+            str: str,
             bytes: _base64,
             bytearray: _base64,
             memoryview: _base64,
@@ -134,10 +134,6 @@ def _casts(target: str, *, is_single: bool) -> Mapping[type, _Cast]:
 def _numeric(of_number: _Cast, of_text: _Cast, of_boolean: _Cast) -> Mapping[type, _Cast]:
     numbers = dict.fromkeys((int, float, Float32, Decimal), of_number)
     return {**numbers, str: of_text, bool: of_boolean, Moment: _refuse("Unexpected type in Cast transformation: date")}
-
-
-def _unchanged(value: Value) -> Value:
-    return value
 
 
 def _base64(value: bytes) -> str:

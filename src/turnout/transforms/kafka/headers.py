@@ -11,7 +11,7 @@ from itertools import compress
 from typing import ClassVar, Self
 
 from turnout.base.clocks import MILLISECONDS_PER_DAY
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.base.terminal import plural
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Positions, Schema, Shape

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Int32, Moment, Schema, Shape
 from turnout.records.schema import TIMESTAMP

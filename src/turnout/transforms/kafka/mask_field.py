@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import ClassVar, Self
 
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.errors import RecordError
 from turnout.records import Batch, BigInt, Block, Float32, Int8, Int16, Int32, Moment, Schema, Shape
 from turnout.records.block import choosing

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import ClassVar, Self, cast
 
 from turnout.base.clocks import MILLISECONDS_PER_DAY
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.errors import RecordError
 from turnout.loops import times as loops
 from turnout.records import Batch, Block, Field, Moment, Schema, Shape

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Self
 
-from turnout.base.deferred import np
+from turnout.base.startup import np
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Positions, Schema, Shape, group
 from turnout.records.field_paths import PathError, parse_path

@@ -13,8 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from turnout.base.deferred import pc
-from turnout.base.startup import freeze_gc
+from turnout.base.startup import freeze_gc, pc
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.nats.protocol.positions import StreamIdentity
 from turnout.nats.wire import Connection, Range

@@ -44,8 +44,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from turnout.base.deferred import pc
-from turnout.base.startup import freeze_gc
+from turnout.base.startup import freeze_gc, pc
 from turnout.base.untrusted import LARGEST_SEQUENCE
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.nats.protocol.positions import Position, StreamIdentity, replaced_error
