@@ -14,14 +14,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-import numpy as np
-import pyarrow as pa
-
 from turnout.base.histogram import Histogram
 from turnout.base.untrusted import decimal
 from turnout.delivery.streams import Shares
 from turnout.engine.deliveries import Addresses
-from turnout.engine.messages import CONNECT_PREFIX, RECORDS, Messages
+from turnout.engine.messages import CONNECT_PREFIX, ListedMessages
 from turnout.engine.scheduling import AT, IDENTITY, KEY, NO_VALUE, SINK, TIME, TO, WAITING, token_of
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.loops import compile_loops
@@ -38,12 +35,12 @@ from turnout.nats.jetstream.config import RawMessage
 from turnout.nats.jetstream.errors import SubscriptionClosedError
 from turnout.nats.protocol.headers import Headers
 from turnout.nats.protocol.options import ConnectionOptions
-from turnout.nats.wire.packing import pack
+from turnout.nats.wire.packing import pack_lists
 from turnout.routes import Route
 from turnout.routes.document import ScheduledPart
 from turnout.routes.endpoints import KafkaSink, NatsSink
 from turnout.runtime.kafka.publisher import KafkaSinkOptions
-from turnout.runtime.nats.sink import SinkOptions, lines_of
+from turnout.runtime.nats.sink import SinkOptions, lines_of_listed
 from turnout.runtime.preflight import make_delay_stream
 from turnout.runtime.publishing import SinkPublisher
 
@@ -252,7 +249,7 @@ class DelayLeader:
     async def _send(self, sink: int, some: Sequence[tuple[_Waiting, RawMessage]]) -> list[tuple[_Waiting, StreamError]]:
         """Publish messages to one sink, and return those that it refuses."""
         refused: dict[int, StreamError] = {}
-        messages = _messages_of([message for _, message in some], sink)
+        messages = _messages_of([message for _, message in some])
         publisher = self._publisher(sink)
 
         def send() -> None:
@@ -278,7 +275,7 @@ class DelayLeader:
         publisher, wrong = self._publisher(sink), dict[int, StreamError]()
 
         def send() -> None:
-            publisher.send(_messages_of(letters, sink), wrong.__setitem__)
+            publisher.send(_messages_of(letters), wrong.__setitem__)
             publisher.flush()
 
         await asyncio.to_thread(send)
@@ -334,9 +331,9 @@ def _warm_up() -> None:
     """Load what the first message needs, which takes a second: pack one that is not sent."""
     compile_loops()
     message = RawMessage(subject="a", sequence=1, data=b"", headers={TO: ["a"], IDENTITY: ["a"]}, time=None)
-    messages = _messages_of([message] * 100, 0)
+    messages = _messages_of([message])
     options = SinkOptions(ConnectionOptions.from_mapping({"servers": "nats://127.0.0.1"}))
-    pack(messages.topics, messages.column("value"), lines_of(messages, options), b"a")
+    pack_lists([b"a"], [b""], lines_of_listed(messages, options), b"a")
 
 
 def _due_of(message: Message) -> int | None:
@@ -346,35 +343,29 @@ def _due_of(message: Message) -> int | None:
     return None
 
 
-def _messages_of(found: Sequence[RawMessage], sink: int) -> Messages:
+def _messages_of(found: Sequence[RawMessage]) -> ListedMessages:
     """Return messages in the form in which sinks take them."""
-    rows = [_record(message) for message in found]
-    records = pa.RecordBatch.from_pylist(rows, schema=RECORDS)
-    return Messages(
-        pa.array([message.header(TO) for message in found], pa.string()),
-        pa.array([message.header(IDENTITY) or None for message in found], pa.string()),
-        np.full(len(found), sink, np.int8),
-        np.arange(len(found)),
-        records,
+    keys = [message.headers.get(KEY) for message in found]
+    return ListedMessages(
+        [message.header(TO) for message in found],
+        [message.header(IDENTITY) or None for message in found],
+        range(len(found)),
+        [None if message.header(NO_VALUE) else message.data for message in found],
+        [_pairs(message) for message in found],
+        [None if key is None else base64.b64decode(key[0]) for key in keys],
+        [-1] * len(found),
+        [decimal(message.header(TIME)) for message in found],
     )
 
 
-def _record(message: RawMessage) -> dict[str, object]:
+def _pairs(message: RawMessage) -> list[tuple[str | None, bytes | None]]:
     removed = {*WAITING, "Nats-Msg-Id", "Nats-Expected-Stream"}
-    key, stamp = message.headers.get(KEY), decimal(message.header(TIME))
-    return {
-        "value": None if message.header(NO_VALUE) else message.data,
-        "headers": [
-            {"key": name, "value": value.encode("utf-8", "surrogateescape")}
-            for name, values in message.headers.items()
-            if name not in removed
-            for value in values
-        ],
-        "key": None if key is None else base64.b64decode(key[0]),
-        "partition": None,
-        "offset": None,
-        "timestamp": stamp,
-    }
+    return [
+        (name, value.encode("utf-8", "surrogateescape"))
+        for name, values in message.headers.items()
+        if name not in removed
+        for value in values
+    ]
 
 
 def _letter(message: RawMessage, topic: str, reason: str) -> RawMessage:

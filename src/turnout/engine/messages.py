@@ -452,7 +452,7 @@ class ListedMessages:
         keys: bytes of its key; empty where the sink has no keys.
         partitions: its partition as it was read.
         times: its time in microseconds since 1970; None for one without.
-        make: makes the messages with arrays.
+        make: makes the messages with arrays; None if they are never needed.
     """
 
     topics: Sequence[str]
@@ -463,7 +463,7 @@ class ListedMessages:
     keys: Sequence[bytes | None]
     partitions: Sequence[int]
     times: Sequence[int | None]
-    make: Callable[[], Messages] = field(repr=False, compare=False)
+    make: Callable[[], Messages] | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.topics)
@@ -471,6 +471,7 @@ class ListedMessages:
     @cached_property
     def whole(self) -> Messages:
         """The messages with arrays."""
+        assert self.make is not None
         return self.make()
 
 

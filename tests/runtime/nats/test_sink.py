@@ -9,13 +9,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.embedded import NatsServer
-from turnout.engine import Program, Result
+from turnout.engine import Messages, Program, Result
+from turnout.engine.messages import RECORDS, ListedMessages
 from turnout.nats.jetstream.kv import Operation, operation_of
 from turnout.nats.protocol.headers import parse
 from turnout.nats.wire import Connection, ConnectionOptions, PullReader, Range, create_stream, stream_info
@@ -24,7 +26,7 @@ from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
 from turnout.runtime.endpoints import NewLetter
 from turnout.runtime.nats.history import NatsLetters
-from turnout.runtime.nats.sink import IdSample, SinkOptions, TaskIds
+from turnout.runtime.nats.sink import IdSample, SinkOptions, TaskIds, lines_of, lines_of_listed
 from turnout.runtime.publishing import Publishers
 
 _ALL: dict[str, Any] = {
@@ -52,6 +54,29 @@ def test_a_sink_without_ids(message_id: str | None, expected: str) -> None:
     sink = NatsSink.model_validate({"format": "nats", "servers": "nats://a", "messageId": message_id})
 
     assert expected == SinkOptions.of(sink).message_id
+
+
+@pytest.mark.parametrize("message_id", ["auto", "none"])
+@pytest.mark.parametrize("keys", [[b"a", None, b"\x00"], [None, None, None]])
+def test_keys_of_listed_messages(keys: list[bytes | None], message_id: str) -> None:
+    """Listed messages have the header with their keys that messages in arrays have, behind their other headers."""
+    topics, ids = ["out.a", "out.b", "out.c"], ["1", None, "3"]
+    headers: list[list[tuple[str | None, bytes | None]]] = [[("Trace", b"t"), ("Key", b"forged")], [], []]
+    listed = ListedMessages(topics, ids, [0, 1, 2], [b"v"] * 3, headers, keys, [-1] * 3, [None] * 3)
+    rows = [
+        {"value": b"v", "headers": [{"key": name, "value": value} for name, value in own], "key": key}
+        for own, key in zip(headers, keys, strict=True)
+    ]
+    records = pa.RecordBatch.from_pylist(rows, schema=RECORDS)
+    whole = Messages(pa.array(topics), pa.array(ids, pa.string()), np.zeros(3, np.int8), np.arange(3), records)
+    options = SinkOptions(
+        ConnectionOptions.from_mapping({"servers": "nats://a"}), None, 10, message_id, key_header="Key"
+    )
+    lines = lines_of(whole, options)
+
+    assert lines is not None
+    assert lines_of_listed(listed, options) == lines.to_pylist()
+    assert (b"Key: a\r\n" in lines.to_pylist()[0]) == (keys[0] is not None)
 
 
 ROUTE = """

@@ -207,9 +207,13 @@ class NatsPublisher:
 def lines_of_listed(messages: ListedMessages, options: SinkOptions) -> list[bytes] | None:
     """Return the header lines of each message as `lines_of` does."""
     has_ids = options.message_id != "none" and any(id_ is not None for id_ in messages.ids)
-    if not has_ids and not any(messages.headers):
+    has_keys = options.key_header is not None and any(key is not None for key in messages.keys)
+    if not has_ids and not has_keys and not any(messages.headers):
         return None
     blocks = [header_block(pairs, options.withholds) if pairs else b"" for pairs in messages.headers]
+    if options.key_header is not None and has_keys:
+        keys = key_lines(options.key_header, messages.keys).to_pylist()
+        blocks = [block + line for block, line in zip(blocks, keys, strict=True)]
     ids = [id_line(id_) if id_ else b"" for id_ in messages.ids] if has_ids else [b""] * len(messages)
     return [line + blocks[row] for line, row in zip(ids, messages.rows, strict=True)]
 
