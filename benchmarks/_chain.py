@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from turnout.codecs import Codec, Format, codec_of
+from turnout.engine.reading import contents
+from turnout.engine.writing import Bodies
 from turnout.records import ALIVE, FAILED, Batch, Block, Failure, Headers
 from turnout.records.block import rows_of
 from turnout.transforms import Chain
@@ -40,8 +42,8 @@ class BatchChain:
         self._writes = writes or self._codec
         self._runner = ChainRunner(Chain.from_route(transforms))
 
-    def run(self, records: pa.RecordBatch) -> tuple[Batch, list[tuple[Block, Sequence[bytes | None]]]]:
-        """Decode, transform, and encode what is still there: the values of each block of records."""
+    def run(self, records: pa.RecordBatch) -> tuple[Batch, pa.Array]:
+        """Decode, transform, and encode what is still there, as an array in the order of the records."""
         batch = self.transformed(records)
         return batch, self._encoded(batch)
 
@@ -64,12 +66,15 @@ class BatchChain:
         self._encoded(batch)
         yield "encode", time.process_time() - begun
 
-    def _encoded(self, batch: Batch) -> list[tuple[Block, Sequence[bytes | None]]]:
-        return [(block, self._writes.encode(block)) for block in batch.value]
+    def _encoded(self, batch: Batch) -> pa.Array:
+        bodies = Bodies()
+        for block in batch.value:
+            bodies.add(block.rows, self._writes.encode(block))
+        return bodies.array(batch.alive)
 
     def _decoded(self, records: pa.RecordBatch) -> Batch:
         rows = rows_of(len(records))
-        blocks, errors = self._codec.decode(rows, records["value"].to_pylist())
+        blocks, errors = self._codec.decode(rows, contents(records, "value", self._codec))
         batch = Batch(
             records["topic"].to_pylist(),
             [0] * len(records),
@@ -85,9 +90,7 @@ class BatchChain:
     def outcomes(self, records: pa.RecordBatch) -> Iterator[Outcome]:
         """What became of each record, in order."""
         batch, encoded = self.run(records)
-        texts = {
-            row: text for block, written in encoded for row, text in zip(block.rows.tolist(), written, strict=True)
-        }
+        texts = dict(zip(batch.alive.tolist(), encoded.to_pylist(), strict=True))
         for row, outcome in enumerate(batch.outcomes.tolist()):
             if outcome == ALIVE:
                 names = tuple(header.name for header in batch.headers.of(row))

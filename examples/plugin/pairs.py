@@ -29,7 +29,7 @@ class Pairs:
     def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
         return decode_each(rows, texts, self._read)
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         return encode_each(block, self._write)
 
     def schema(self) -> Schema | None:

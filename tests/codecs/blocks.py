@@ -42,7 +42,7 @@ def encoded(of: Codec, schema: Schema | None, *values: Any) -> list[Any]:
     texts: list[Any] = [None] * len(values)
     for block in group(np.arange(len(values)), schema, values, checked=False):
         try:
-            encoded: list[Any] = of.encode(block)
+            encoded: list[Any] = list(of.encode(block))
         except EncodeErrors as failures:
             encoded = [ERROR if place in failures.errors else text for place, text in enumerate(failures.texts)]
         for row, text in zip(block.rows.tolist(), encoded, strict=True):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,11 +23,12 @@ from turnout.codecs.json_nodes import Misfit, json_text
 from turnout.codecs.json_reading import Reader, SchemalessReader
 from turnout.loops import json as loops
 from turnout.records.block import rows_of
+from turnout.records.spans import ArrowBytes
 from turnout.transforms.chain import ChainRunner
 
 JSON = codec_of(Format("json"))
 FORMS = ("interpreted", "compiled")
-LOOPS: tuple[Any, ...] = (loops.scan, loops.scan_fields, loops.write, loops.join)
+LOOPS: tuple[Any, ...] = (loops.scan, loops.scan_fields, loops.write, loops.join, loops.separate)
 
 TYPED = codec_of(Format("json", schema=RICH))
 OBJECTS = st.lists(
@@ -54,7 +56,7 @@ def use(form: str) -> None:
         loop._run = loop.interpreted if form == "interpreted" else loop.dispatcher()
 
 
-def values_of(texts: list[bytes]) -> tuple[dict[int, Any], dict[int, str]]:
+def values_of(texts: Any) -> tuple[dict[int, Any], dict[int, str]]:
     blocks, errors = plain_json.ObjectReader().read(rows_of(len(texts)), texts)
     values = {row: value for block in blocks for row, value in zip(block.rows.tolist(), block.whole(), strict=True)}
     return values, {row: str(error) for row, error in errors.items()}
@@ -75,6 +77,27 @@ def test_values_are_those_of_the_reference(texts: list[bytes]) -> None:
         values, problems = values_of(texts)
         assert repr(sorted(values.items())) == repr(sorted(expected.items()))
         assert problems == {row: str(error) for row, error in errors.items()}
+        part = pa.array([b"[1]", *texts], pa.binary()).slice(1)
+        assert repr((values, problems)) == repr(values_of(ArrowBytes(part)) if texts else ({}, {}))
+
+
+@given(st.lists(st.one_of(OBJECTS, TEXTS.filter(lambda text: text is not None)), min_size=1, max_size=50))
+def test_texts_of_arrow_are_read_and_written_as_lists_are(texts: list[bytes]) -> None:
+    """By both readers; of some values or fewer the codec returns a list, of more an array."""
+    column: Any = ArrowBytes(pa.array(texts, pa.binary()))
+    for form in FORMS:
+        use(form)
+        for codec in (JSON, TYPED):
+            (blocks, errors), (others, other_errors) = (
+                codec.decode(rows_of(len(texts)), one) for one in (texts, column)
+            )
+            assert [block.rows.tolist() for block in blocks] == [block.rows.tolist() for block in others]
+            assert {row: str(error) for row, error in errors.items()} == {
+                row: str(error) for row, error in other_errors.items()
+            }
+            for block, other in zip(blocks, others, strict=True):
+                one_by_one = [block.take(np.array([index])) for index in range(len(block))]
+                assert written([block]) == written([other]) == written(one_by_one)
 
 
 @given(st.lists(TEXTS, max_size=25), st.lists(st.tuples(STAGES, GUARDS), max_size=4))

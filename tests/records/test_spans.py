@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from turnout.records import Block
 from turnout.records.block import rows_of
-from turnout.records.spans import Bounds, EncodedColumn
+from turnout.records.spans import MAX_LISTED_VALUES, ArrowBytes, Bounds, EncodedColumn
 
 
 class Letters:
@@ -52,3 +53,28 @@ def test_block_takes_it_unread() -> None:
     assert block.columns["letter"] == ["a", "b", "c", "d", "e", "f"]
     assert block.take(np.array([1, 2])).columns["letter"] == ["b", "c"]
     assert letters.reads == 2
+
+
+def test_bytes_of_arrow_are_a_sequence_of_bytes() -> None:
+    """Of a part of an array, too; empty ones and nulls are looked for without objects."""
+    texts = ArrowBytes(pa.array([b"x", b"Oulu", b"Kemi", b"y"]).slice(1, 2))
+
+    assert (b"" in texts, None in texts, "_listed" in vars(texts)) == (False, False, False)
+    assert (len(texts), texts[1], texts[-2:], list(texts), b"Kemi" in texts, b"x" in texts) == (
+        2, b"Kemi", [b"Oulu", b"Kemi"], [b"Oulu", b"Kemi"], True, False,
+    )  # fmt: skip
+    assert texts == [b"Oulu", b"Kemi"]
+    assert texts == ArrowBytes(pa.array([b"Oulu", b"Kemi"]))
+    assert repr(texts) == "[b'Oulu', b'Kemi']"
+    assert b"" in ArrowBytes(pa.array([b"x", b""]))
+
+
+def test_bytes_between_offsets_are_an_array_if_they_are_many() -> None:
+    for count in (1, MAX_LISTED_VALUES - 1, MAX_LISTED_VALUES, 100):
+        expected = [b"%d" % number for number in range(count)]
+        offsets = np.cumsum([0, *map(len, expected)])
+
+        texts = ArrowBytes.of_offsets(np.frombuffer(b"".join(expected), np.uint8), offsets)
+
+        assert isinstance(texts, list) == (count < MAX_LISTED_VALUES)
+        assert list(texts) == expected

@@ -48,7 +48,7 @@ class Codec(Protocol):
             texts: None is a tombstone and becomes a null.
         """
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """Return the bytes of each value of the block, in its order.
 
         Raises:
@@ -69,7 +69,7 @@ class Encoded(NamedTuple):
         headers: the schema id of each value for the codec's header; None where no value has one.
     """
 
-    texts: list[bytes | None]
+    texts: Sequence[bytes | None]
     errors: Mapping[int, RecordError]
     headers: list[bytes] | None = None
 
@@ -125,7 +125,7 @@ class EncodeErrors(TurnoutError):  # noqa: N818 - several errors, not one
         self.texts = texts
 
 
-def attempt(texts: list[bytes | None], errors: Mapping[int, RecordError]) -> list[bytes | None]:
+def attempt(texts: Sequence[bytes | None], errors: Mapping[int, RecordError]) -> Sequence[bytes | None]:
     """Return the texts if no errors occurred.
 
     Raises:
@@ -136,7 +136,7 @@ def attempt(texts: list[bytes | None], errors: Mapping[int, RecordError]) -> lis
     return texts
 
 
-def encode_each(block: Block, write: Callable[[DynamicValue], bytes]) -> list[bytes | None]:
+def encode_each(block: Block, write: Callable[[DynamicValue], bytes]) -> Sequence[bytes | None]:
     """Return the result of *write* for each value of a block; nulls are tombstones.
 
     Raises:

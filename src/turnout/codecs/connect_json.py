@@ -88,7 +88,7 @@ class ConnectJson:
         texts = [text or None for text in texts] if b"" in texts else texts
         return with_tombstones(rows, texts, (self._reader or self._schemaless).read)
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `Codec.encode`."""
         if block.kind == "null" and block.schema is None:
             return [None] * len(block)

@@ -441,7 +441,7 @@ class Converting:
         """See `Codec.decode`."""
         return self._codec.decode(rows, texts)
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `Codec.encode`."""
         return attempt(*self._codec.converted(block))
 

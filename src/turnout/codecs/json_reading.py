@@ -36,7 +36,7 @@ from turnout.loops.texts import hash_of_text
 from turnout.records import Block, Positions, Schema, group
 from turnout.records.block import rows_of
 from turnout.records.schema import DIGITS
-from turnout.records.spans import Read, SpanColumn, SpanKind, Spans, Texts
+from turnout.records.spans import ArrowBytes, Read, SpanColumn, SpanKind, Spans, Texts
 from turnout.records.types import Codes, Column, Columns, Convert, DynamicValue, NewColumn, Octets, Offsets, Value
 
 if TYPE_CHECKING:
@@ -208,10 +208,10 @@ class _Fields:
         if self._tables is None:
             self._tables = _field_tables(self._nodes)
         count, width = len(texts), len(self._names)
-        joined, data, offsets = joined_texts(texts)
+        is_ascii, data, offsets = joined_texts(texts)
         spans, undecided = np.empty(2 * count * width, np.int64), np.empty(count, np.uint8)
         left = loops.scan_fields(data, offsets, *self._tables, spans, undecided)
-        if not joined.isascii() and (wrong := invalid_utf8(texts)):
+        if not is_ascii and (wrong := invalid_utf8(texts)):
             undecided[wrong] = left = 1
         records = np.flatnonzero(undecided == 0) if left else rows_of(count)
         opened: dict[str, Column] = {}
@@ -367,12 +367,26 @@ def _reader_of_nullable(kind: JsonType) -> Read:
 _NO_KIND: Final = SpanKind("", True, lambda *_: ())
 
 
-def joined_texts(texts: Sequence[bytes]) -> tuple[bytes, Octets, Offsets]:
-    """Return texts one behind another as the loops of `turnout.loops.json` read them, and the offset of each."""
-    joined = b"\0".join((*texts, bytes(loops.PADDING) + NULL))
+def joined_texts(texts: Sequence[bytes]) -> tuple[bool, Octets, Offsets]:
+    """Return texts one behind another as the loops of `turnout.loops.json` read them, and the offset of each.
+
+    The first of the three is whether all of it is ASCII.
+    """
     count = len(texts) + 1
+    if isinstance(texts, ArrowBytes):
+        data, edges = texts.buffers
+        own = data[edges[0] : edges[-1]]
+        copies = np.empty(len(own) + len(texts) + loops.PADDING + len(NULL), np.uint8)
+        offsets = np.empty(count, np.int64)
+        loops.separate(data, edges, copies, offsets)
+        copies[-len(NULL) :] = np.frombuffer(NULL, np.uint8)
+        return bool(own.max(initial=0) < _NOT_ASCII), copies, offsets
+    joined = b"\0".join((*texts, bytes(loops.PADDING) + NULL))
     offsets = np.fromiter(accumulate(map(len, texts), initial=0), np.int64, count) + np.arange(count)
-    return joined, np.frombuffer(joined, np.uint8), offsets
+    return joined.isascii(), np.frombuffer(joined, np.uint8), offsets
+
+
+_NOT_ASCII: Final = 128
 
 
 def invalid_utf8(texts: Sequence[bytes]) -> list[int]:

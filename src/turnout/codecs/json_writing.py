@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache, partial
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -24,6 +24,7 @@ from turnout.records.block import choosing
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.records.spans import (
     SCHEMALESS,
+    ArrowBytes,
     Layout,
     Layouts,
     MixedObjects,
@@ -281,7 +282,7 @@ def single(value: float) -> float | str:
     return float(str(np.float32(value))) if math.isfinite(value) else finite(value)
 
 
-Written: TypeAlias = tuple[list[bytes | None], dict[int, RecordError]]
+Written: TypeAlias = tuple[Sequence[bytes | None], dict[int, RecordError]]
 """The text of each value, and the errors of the others by index."""
 
 _LINE_END: Final = 10
@@ -320,7 +321,9 @@ def texts_of(
     return _mixed_texts(block.mixed_objects, form_of(None), errors), errors
 
 
-def _object_texts(block: Block, forms: Mapping[Hashable, Form], errors: dict[int, RecordError]) -> list[bytes | None]:
+def _object_texts(
+    block: Block, forms: Mapping[Hashable, Form], errors: dict[int, RecordError]
+) -> Sequence[bytes | None]:
     spans: Spans | None = None
     steps: dict[str, tuple[int, int]] = {}
     computed: list[_Computed] = []
@@ -349,7 +352,7 @@ def _object_texts(block: Block, forms: Mapping[Hashable, Form], errors: dict[int
     return _written(spans, None, plan, computed, errors)
 
 
-def _mixed_texts(objects: MixedObjects, form: Form, errors: dict[int, RecordError]) -> list[bytes | None]:
+def _mixed_texts(objects: MixedObjects, form: Form, errors: dict[int, RecordError]) -> Sequence[bytes | None]:
     layouts = objects.layouts
     occurs = np.zeros(len(layouts.items), np.bool_)
     occurs[objects.layout_ids] = True
@@ -520,7 +523,7 @@ def _written(
     plan: _Plan,
     computed: Sequence[_Computed],
     errors: dict[int, RecordError],
-) -> list[bytes | None]:
+) -> Sequence[bytes | None]:
     """Write each object by the plan of its layout."""
     source, records = spans.source, spans.records
     if plan.is_whole:
@@ -540,11 +543,9 @@ def _written(
             break
         # Several fields have the same bytes.
         size *= 2
-    written = out[:done].tobytes()
     if count == 1:
-        return [written]
-    edges = out_offsets.tolist()
-    return [written[begin:end] for begin, end in pairwise(edges)]
+        return [out[:done].tobytes()]
+    return ArrowBytes.of_offsets(out[:done], out_offsets)
 
 
 def _size_of(spans: Spans) -> int:

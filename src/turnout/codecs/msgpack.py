@@ -103,7 +103,7 @@ class MessagePack:
         """See `Codec.decode`. A nil is a tombstone."""
         return with_tombstones(rows, texts, self._reader.read)
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `Codec.encode`."""
         return encode_each(block, _write if _is_flat(block) else lambda value: _write(_without_structs(value)))
 

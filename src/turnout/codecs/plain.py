@@ -59,7 +59,7 @@ class Number:
             lambda good: [number for (number,) in self.packed.iter_unpack(b"".join(good))],
         )
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `Codec.encode`."""
         return encode_each(block, lambda value: self._write(value, block.schema))
 
@@ -99,7 +99,7 @@ class Boolean:
         valid = [block.take(np.flatnonzero(~np.isin(block.rows, list(errors)))) for block in blocks]
         return [block for block in valid if len(block)], errors
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `Codec.encode`."""
         if block.schema is not None and block.schema.type != "boolean":
             raise RecordError(f"expected a boolean, found a value of the type {block.schema.type}")
@@ -130,7 +130,7 @@ class String:
         """See `Codec.decode`."""
         return with_tombstones(rows, texts, _read_strings, _OPTIONAL_STRING)
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `Codec.encode`."""
         schema = block.schema
         return encode_each(block, lambda value: _java_text(value, schema).encode("utf-8", "replace"))
@@ -151,7 +151,7 @@ class Bytes:
         """See `Codec.decode`."""
         return with_tombstones(rows, texts, _read_bytes, _OPTIONAL_BYTES)
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `Codec.encode`."""
         if block.schema is not None and block.schema.type != "bytes":
             raise RecordError(f"expected bytes, found a value of the type {block.schema.type}")
@@ -174,7 +174,7 @@ class Raw(Bytes):
 
     format: ClassVar[str] = "raw"
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `Codec.encode`."""
         if block.kind != "plain":
             return attempt(*encode_json(block))

@@ -72,7 +72,7 @@ class ObjectReader:
     def _scanned(self, texts: Sequence[bytes]) -> _Scanned:
         """Scan texts, as many as there is room for their shapes."""
         count = len(texts)
-        joined, data, offsets = joined_texts(texts)
+        is_ascii, data, offsets = joined_texts(texts)
         spans, heads = np.empty(2 * (count * _FIELDS + loops.MAX_FIELDS), np.int64), np.empty(2 * count, np.int64)
         with self._lock:
             shapes = self._shapes = self._shapes or _Shapes()
@@ -87,7 +87,7 @@ class ObjectReader:
                     shapes = self._shapes = _Shapes()
             _, alike, left = shapes.counters[: loops.NODES].tolist()
         ids = heads[count : count + done]
-        if not joined.isascii() and (wrong := invalid_utf8(texts[:done])):
+        if not is_ascii and (wrong := invalid_utf8(texts[:done])):
             ids[wrong] = loops.UNDECIDED
             alike, left = np.count_nonzero(ids == ids[0]), np.count_nonzero(ids == loops.UNDECIDED)
         return _Scanned(Texts(texts, data, offsets, heads[:count], spans), ids, shapes, alike == done, left)
@@ -233,7 +233,7 @@ class SchemalessJson:
         """See `Codec.decode`."""
         return with_tombstones(rows, texts, self._reader.read)
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `Codec.encode`."""
         return attempt(*encode_json(block))
 
@@ -276,7 +276,7 @@ class TypedJson:
             errors = {row: error for row, error in errors.items() if row not in again or row in failed}
         return [block if block.kind != "null" else block.nulls(None) for block in blocks], errors
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `Codec.encode`."""
         return attempt(*encode_json(block))
 

@@ -391,7 +391,9 @@ def dead_letters(
         pc.binary_join_element_wise(ids, pa.array(suffixes, pa.string()), ""),
         np.full(len(rows), sink, np.int8),
         np.arange(len(rows)),
-        record_columns(consumed.batch, rows, _take(consumed.values, rows), headers, _take(consumed.keys, rows)),
+        record_columns(
+            consumed.batch, np.array(rows, np.int64), _take(consumed.values, rows), headers, _take(consumed.keys, rows)
+        ),
     )
 
 

@@ -485,7 +485,7 @@ def _context(headers: ArrowArray) -> ArrowArray:
 
 
 def record_columns(
-    batch: ArrowBatch, rows: Sequence[int], values: Binaries, headers: ArrowArray, keys: Binaries
+    batch: ArrowBatch, rows: RowIds, values: Binaries, headers: ArrowArray, keys: Binaries
 ) -> ArrowBatch:
     """Return the columns of `RECORDS` of some records.
 
@@ -497,8 +497,7 @@ def record_columns(
         keys: likewise.
     """
     columns = {"value": values, "headers": headers, "key": keys}
-    everything = list(rows) == list(range(batch.num_rows))
-    source = None if everything else pa.array(rows, pa.int64())
+    source = None if np.array_equal(rows, np.arange(batch.num_rows)) else pa.array(rows)
     for name in ("partition", "offset", "timestamp"):
         kind = RECORDS.field(name).type
         if name not in batch.schema.names:

@@ -62,7 +62,7 @@ from turnout.expressions import BatchReader, Expression, ExpressionError, lookin
 from turnout.records import Batch, Positions, group
 from turnout.records.batch import ListedRecords, as_batch
 from turnout.records.block import rows_of
-from turnout.records.types import ArrowBatch, DynamicValue, RowIds
+from turnout.records.types import ArrowArray, ArrowBatch, DynamicValue, RowIds
 from turnout.routes import Route
 from turnout.routes.endpoints.tables import MATCHES
 from turnout.routes.rows import RowPlan
@@ -491,9 +491,9 @@ class Program:
             cast("Sequence[str]", deliveries.topics.listed),
             ids_of_listed(listed, of_records, deliveries.suffixes.listed),
             [indices[row] for row in of_records],
-            [first.values[row] for row in rows],
+            first.values.listed(first.rows),
             headers,
-            [first.keys[row] for row in rows] if first.keys else [None] * len(rows),
+            first.keys.listed(first.rows),
             [listed.partitions[row] for row in rows],
             [listed.times[row] for row in rows],
             make,
@@ -508,31 +508,28 @@ class Program:
         index: Index | None,
     ) -> Messages:
         """Return the messages of the deliveries."""
-        rows: list[int] = []
-        bodies: list[bytes | None] = []
-        own_keys: list[bytes | None] = []
         # A record has an entry for each pair of formats that its messages have.
-        indices = np.zeros((len(outgoing), len(consumed.topics)), np.int64)
+        rows = np.concatenate([one.rows for one in outgoing])
+        indices, entries = np.zeros((len(outgoing), len(consumed.topics)), np.int64), 0
         for form, one in enumerate(outgoing):
-            indices[form, one.rows] = np.arange(len(one.rows)) + len(rows)
-            written = one.rows.tolist()
-            rows += written
-            bodies += [one.values[row] for row in written]
-            own_keys += [one.keys.get(row) for row in written]
-        headers = outgoing[0].headers if len(outgoing) == 1 else pa.concat_arrays([one.headers for one in outgoing])
+            indices[form, one.rows] = np.arange(len(one.rows)) + entries
+            entries += len(one.rows)
+        values = _concatenated([one.values.array(one.rows) for one in outgoing])
+        keys = _concatenated([one.keys.array(one.rows) for one in outgoing])
+        headers = _concatenated([one.headers for one in outgoing])
         carried = indices[self.writer.forms_of(deliveries), deliveries.rows]
         if deliveries.bodies is not None:
             chosen = deliveries.bodies >= 0
             own, first, projected = np.unique(deliveries.bodies[chosen], return_index=True, return_inverse=True)
             # Beside its own body a message has the key and the headers of its record.
             beside = carried[chosen][first]
-            carried[chosen] = projected + len(rows)
-            rows += [projections.rows[number] for number in own.tolist()]
-            bodies += [projections.values[number] for number in own.tolist()]
-            own_keys += [own_keys[entry] for entry in beside.tolist()]
-            headers = headers.take(pa.array(np.concatenate([np.arange(len(headers)), beside])))
-        values = pa.array(bodies, pa.binary())
-        keys = pa.array(own_keys, pa.binary())
+            carried[chosen] = projected + entries
+            own_rows = [projections.rows[number] for number in own.tolist()]
+            rows = np.concatenate([rows, np.array(own_rows, np.int64)])
+            bodies = [projections.values[number] for number in own.tolist()]
+            values = pa.concat_arrays([values, pa.array(bodies, pa.binary())])
+            kept = pa.array(np.concatenate([np.arange(entries), beside]))
+            keys, headers = keys.take(kept), headers.take(kept)
         messages = Messages(
             deliveries.topics.array,
             message_ids(consumed.batch, deliveries.rows, deliveries.suffixes.array),
@@ -543,10 +540,12 @@ class Program:
         if self.replay is not None:
             messages = self.replay.with_replay_ids(messages)
         if self.lineage.enabled:
-            messages = self.lineage.added(
-                messages, np.array(rows, np.int64), consumed, None if index is None else index.revision
-            )
+            messages = self.lineage.added(messages, rows, consumed, None if index is None else index.revision)
         return self.scheduler.waiting(messages, deliveries)
+
+
+def _concatenated(arrays: Sequence[ArrowArray]) -> ArrowArray:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 def _without_bodies_in(deliveries: OutgoingDeliveries, tables: list[int]) -> OutgoingDeliveries:

@@ -21,6 +21,7 @@ from turnout.records import Batch, Failure, Headers, Positions
 from turnout.records.batch import ListedRecords, as_batch
 from turnout.records.block import rows_of
 from turnout.records.headers import as_type
+from turnout.records.spans import MAX_LISTED_VALUES, ArrowBytes
 from turnout.records.types import ArrowArray, ArrowBatch, DynamicValue, NewColumn
 from turnout.routes.endpoints import Source
 
@@ -140,9 +141,9 @@ def batch_of(
     count = batch.num_rows
     rows = rows_of(count)
     headers = Headers.of_arrow(batch.column("headers")) if "headers" in batch.schema.names else Headers(count)
-    own_keys: Sequence[bytes | None] = _bytes(batch, "key", key)
-    own_values: Sequence[bytes | None] = _bytes(batch, "value", value)
-    own_values = _nulled(own_values, rules) if isinstance(own_values, list) else own_values
+    own_keys: Sequence[bytes | None] = contents(batch, "key", key)
+    own_values: Sequence[bytes | None] = contents(batch, "value", value)
+    own_values = own_values if isinstance(own_values, TypedValues) else _nulled(own_values, rules)
     if rules.key_header is not None:
         texts = headers.last_bytes(rules.key_header) or [None] * count
         own_keys = [None if text is None else key_of_header(text) for text in texts]
@@ -259,7 +260,7 @@ def _list(batch: ArrowBatch, name: str) -> NewColumn:
     return column.to_pylist()  # type: ignore[no-any-return]
 
 
-def _bytes(batch: ArrowBatch, name: str, codec: Codec) -> list[bytes | None] | TypedValues:
+def contents(batch: ArrowBatch, name: str, codec: Codec) -> Sequence[bytes | None]:
     """A column of bytes or of text, as bytes; of another type, as typed values."""
     if name not in batch.schema.names:
         return [None] * batch.num_rows
@@ -268,7 +269,9 @@ def _bytes(batch: ArrowBatch, name: str, codec: Codec) -> list[bytes | None] | T
         return [None] * batch.num_rows
     if column.type not in _OF_BYTES:
         return TypedValues(column, name, codec)
-    return as_type(column, pa.binary()).to_pylist()  # type: ignore[no-any-return]
+    column = as_type(column, pa.binary())
+    is_listed = column.null_count > 0 or len(column) <= MAX_LISTED_VALUES
+    return column.to_pylist() if is_listed else ArrowBytes(column)
 
 
 def _millis(batch: ArrowBatch) -> list[Milliseconds | None]:

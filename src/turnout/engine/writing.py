@@ -23,6 +23,7 @@ from turnout.errors import RecordError
 from turnout.records import Batch, Block, Failure, Headers, Positions, Schema, Struct
 from turnout.records.block import rows_of
 from turnout.records.headers import headers_type
+from turnout.records.spans import ArrowBytes
 from turnout.records.text import text_of
 from turnout.records.types import ArrowArray, Binaries, NewColumns, RowIds, Structs
 from turnout.routes import Route
@@ -166,7 +167,7 @@ class Rows:
         """Refuse all: nothing is read in this format."""
         return [], dict.fromkeys(rows.tolist(), RecordError("a reference of a row is no value"))
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """Return the references of the rows.
 
         Raises:
@@ -190,7 +191,36 @@ class Rows:
         return rows.take(numbers.take(pc.if_else(present, positions, None)))
 
 
-Bodies = dict[int, bytes | None]
+class Bodies:
+    """Bytes of keys or values, and their rows, block by block."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[RowIds, Sequence[bytes | None]]] = []
+
+    def add(self, rows: RowIds, contents: Sequence[bytes | None]) -> None:
+        """Add those of a block."""
+        self._parts.append((rows, contents))
+
+    def listed(self, rows: RowIds) -> list[bytes | None]:
+        """Return those of some rows, None for rows without any."""
+        by_row = {row: one for own, contents in self._parts for row, one in zip(own.tolist(), contents, strict=True)}
+        return [by_row.get(row) for row in rows.tolist()]
+
+    def array(self, rows: RowIds) -> Binaries:
+        """Return those of some rows as an array; nulls if there are none at all, and else each row has some."""
+        if not self._parts:
+            return pa.nulls(len(rows), pa.binary())
+        arrays = [
+            contents.array if isinstance(contents, ArrowBytes) else pa.array(contents, pa.binary())
+            for _, contents in self._parts
+        ]
+        own = np.concatenate([part for part, _ in self._parts])
+        if len(own) == len(rows) and (own == rows).all():
+            return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        order = np.argsort(own)
+        return pa.concat_arrays(arrays).take(pa.array(order[np.searchsorted(own, rows, sorter=order)]))
+
+
 HeaderPairs = Sequence[tuple[str | None, bytes | None]]
 
 _SCHEMA_FORMATS = frozenset({"avro", "protobuf", "jsonSchema"})
@@ -208,8 +238,8 @@ class Outgoing:
 
     Attributes:
         rows: rows of the records.
-        values: by row.
-        keys: by row; none where no sink has keys.
+        values: their bytes.
+        keys: likewise; none where no sink has keys.
         header_pairs: names and values for each of *rows*, as an array or as lists.
         dropped_headers: how many headers were left out, because they cannot be written.
     """
@@ -358,7 +388,7 @@ class Writer:
         if encoder.id_headers:
             records.headers.drop(encoder.id_headers, rows)
         values = _encoded(records, records.value, rows, encoder.value, "VALUE_CONVERTER")
-        keys = _encoded(records, records.key, rows, encoder.key, "KEY_CONVERTER") if self.needs_keys else {}
+        keys = _encoded(records, records.key, rows, encoder.key, "KEY_CONVERTER") if self.needs_keys else Bodies()
         if has_schema_ids:
             headers, bad = self._headers(records, rows)
         if encoder.texts:
@@ -427,13 +457,14 @@ def _no_texts(outgoing: Outgoing, texts: Sequence[tuple[ColumnSpec, ColumnRule]]
     """Return the failures of records whose keys or headers have to be texts that a table takes, and are not."""
     names = {"".join(spec.path) for spec, _ in texts if spec.part == "headers"}
     headers = Headers.of_arrow(outgoing.headers).named(names, rows_of(len(outgoing.rows))) if names else {}
+    keys = outgoing.keys.listed(outgoing.rows)
     failures: dict[int, Failure] = {}
     for index, row in enumerate(outgoing.rows.tolist()):
         # A column has the last header of its name.
         last = {one.name: one.value for one in headers.get(index, ())}
         for spec, rule in texts:
             name = "".join(spec.path)
-            value = outgoing.keys.get(row) if spec.part == "key" else last.get(name)
+            value = keys[index] if spec.part == "key" else last.get(name)
             text = None if value is None else text_of(value)
             problem = f"in the column {spec.name}, which {problem}" if (problem := rule.problem(text)) else ""
             if value is not None and text is None:
@@ -453,11 +484,11 @@ def _taken(
 
 
 def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stage: str) -> Bodies:
-    """Encode these records, and return row → bytes; records that cannot be encoded fail."""
+    """Encode these records, and return their bytes; records that cannot be encoded fail."""
     chosen_rows = None if len(rows) == len(records) else np.zeros(len(records), np.bool_)
     if chosen_rows is not None:
         chosen_rows[rows] = True
-    bodies: Bodies = {}
+    bodies = Bodies()
     failures: dict[int, Failure] = {}
     if not isinstance(codec, SchemalessJson | TypedJson | ConnectJson | Converting):
         split(side)
@@ -466,14 +497,15 @@ def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stag
         if not len(chosen):
             continue
         encoded, wrong = encode_block(records, codec, chosen)
-        block_rows = chosen.rows.tolist()
-        bodies.update(zip(block_rows, encoded, strict=True))
-        failures |= {block_rows[index]: Failure.of(error, stage, codec.class_name) for index, error in wrong.items()}
+        bodies.add(chosen.rows, encoded)
+        failures |= {int(chosen.rows[at]): Failure.of(error, stage, codec.class_name) for at, error in wrong.items()}
     records.fail(failures)
     return bodies
 
 
-def encode_block(records: Batch, codec: Codec, block: Block) -> tuple[list[bytes | None], Mapping[int, RecordError]]:
+def encode_block(
+    records: Batch, codec: Codec, block: Block
+) -> tuple[Sequence[bytes | None], Mapping[int, RecordError]]:
     """Return the bytes of a block's values, and index → error for the values that cannot be encoded."""
     try:
         if block.form and codec.format not in _SCHEMA_FORMATS:
@@ -490,7 +522,7 @@ def encode_block(records: Batch, codec: Codec, block: Block) -> tuple[list[bytes
         return [None] * len(block), dict.fromkeys(range(len(block)), error)
 
 
-def _as_texts(codec: Codec, block: Block) -> tuple[list[bytes | None], Mapping[int, RecordError]]:
+def _as_texts(codec: Codec, block: Block) -> tuple[Sequence[bytes | None], Mapping[int, RecordError]]:
     """Return values as texts: objects and arrays as JSON, where Kafka's StringConverter prints what Java does."""
     if block.kind in ("object", "mixed"):
         return encode_json(block)
@@ -504,7 +536,7 @@ def _as_texts(codec: Codec, block: Block) -> tuple[list[bytes | None], Mapping[i
     return plain, {index: error for index, error in errors.items() if nested[index]}
 
 
-def _in_form(block: Block) -> tuple[list[bytes | None], Mapping[int, RecordError]]:
+def _in_form(block: Block) -> tuple[Sequence[bytes | None], Mapping[int, RecordError]]:
     """Return the values of a block in the form that a transform has chosen for them."""
     if block.form == "json":
         return encode_json(block)
@@ -513,7 +545,7 @@ def _in_form(block: Block) -> tuple[list[bytes | None], Mapping[int, RecordError
 
 def _encode_of_records(
     records: Batch, codec: RecordCodec, block: Block
-) -> tuple[list[bytes | None], Mapping[int, RecordError]]:
+) -> tuple[Sequence[bytes | None], Mapping[int, RecordError]]:
     """Encode a block, and give its records the header of the codec, or take it away."""
     encoded = codec.encode_for(block, records.by_row(records.topics, block.rows))
     headers = records.headers

@@ -657,6 +657,27 @@ def write(
 
 
 @compiled
+def separate(data: Bytes, edges: Int32s, out: ByteBuffer, offsets: Int64Buffer) -> None:
+    """Copy texts with a zero behind each, and with zeros up to the end of *out*, for which there is room.
+
+    Args:
+        data: texts one behind another.
+        edges: index of each text, and the end of the last.
+        out: gets the copies.
+        offsets: gets the index of each copy, and of the one that would follow the last.
+    """
+    at = 0
+    for index in range(len(edges) - 1):
+        offsets[index] = at
+        at = _copy(data, edges[index], edges[index + 1], out, at)
+        out[at] = 0
+        at += 1
+    offsets[len(edges) - 1] = at
+    for index in range(at, len(out)):
+        out[index] = 0
+
+
+@compiled
 def join(data: Bytes, begins: Int64s, ends: Int64s, out: ByteBuffer) -> int:
     """Write an array of values; return its size, for which there is room."""
     out[0] = 91

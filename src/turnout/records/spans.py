@@ -4,16 +4,91 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, TypeAlias
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from turnout.base.startup import np
-from turnout.records.types import Codes, Column, DynamicValue, Mask, NewColumn, Octets, Offsets
+from turnout.base.startup import DeferredModule, np
+from turnout.records.types import Binaries, Codes, Column, DynamicValue, Mask, NewColumn, Octets, Offsets
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = DeferredModule("pyarrow")
 
 Bounds: TypeAlias = "tuple[Offsets, Offsets]"
 """Begin and end of each value of a column in its content."""
 
 Slices: TypeAlias = "tuple[bytes, Bounds]"
 """Content with the bounds of a column's values."""
+
+
+class ArrowBytes(Sequence["bytes | None"]):
+    """Bytes of an Arrow array without nulls, of which objects are made at the first access to one.
+
+    Args:
+        array: the array, of the type ``binary``.
+
+    >>> import pyarrow as pa
+    >>> texts = ArrowBytes(pa.array([b"Oulu", b""]))
+    >>> None in texts, b"" in texts, list(texts)
+    (False, True, [b'Oulu', b''])
+    """
+
+    def __init__(self, array: Binaries) -> None:
+        self.array = array
+
+    @classmethod
+    def of_offsets(cls, data: Octets, offsets: Offsets) -> Sequence[bytes]:
+        """Return the bytes between adjacent offsets; a list of a few, or where Arrow has no room for them."""
+        if len(offsets) <= MAX_LISTED_VALUES or offsets[-1] > _MAX_ARROW_BYTES:
+            raw = data.tobytes()
+            return [raw[begin:end] for begin, end in pairwise(offsets.tolist())]
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+        return cls(pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers))  # type: ignore[return-value]
+
+    @property
+    def buffers(self) -> tuple[Octets, Codes]:
+        """All bytes, and the offset of each value in them, with the end of the last."""
+        _, offsets, data = self.array.buffers()
+        first = self.array.offset
+        return np.frombuffer(data or b"", np.uint8), np.frombuffer(offsets, np.int32)[first : first + len(self) + 1]
+
+    @cached_property
+    def _listed(self) -> list[bytes]:
+        data, offsets = self.buffers
+        begin = int(offsets[0])
+        raw = data[begin : int(offsets[-1])].tobytes()
+        return [raw[first:last] for first, last in pairwise((offsets - begin).tolist())]
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, index: int | slice) -> DynamicValue:
+        return self._listed[index]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._listed)
+
+    def __contains__(self, value: object) -> bool:
+        if value == b"":
+            offsets = self.buffers[1]
+            return bool((offsets[1:] == offsets[:-1]).any())
+        return value is not None and value in self._listed
+
+    def __eq__(self, other: object) -> bool:
+        return self._listed == (list(other) if isinstance(other, ArrowBytes) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._listed)
+
+
+MAX_LISTED_VALUES: Final = 32
+"""Number of values up to which a list is made in less time than an array."""
+
+_MAX_ARROW_BYTES: Final = 2**31 - 1
 
 
 class EncodedColumn(Sequence[object]):

@@ -161,6 +161,6 @@ def test_a_field_that_is_written_twice(tmp_path: Path) -> None:
 
 def _encoded(codec: Protobuf, block: Any) -> list[bytes | None]:
     try:
-        return codec.encode(block)
+        return list(codec.encode(block))
     except EncodeErrors as errors:
         raise AssertionError(str(errors)) from errors

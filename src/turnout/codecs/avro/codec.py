@@ -465,7 +465,7 @@ class AvroFile:
         """See `turnout.codecs.Codec.decode`."""
         return with_tombstones(rows, texts, self._plan.decode)
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `turnout.codecs.Codec.encode`."""
         schema = block.schema
         if schema is None:

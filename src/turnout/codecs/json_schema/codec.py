@@ -421,7 +421,7 @@ class JsonSchemaFile:
         """See `turnout.codecs.Codec.decode`."""
         return with_tombstones(rows, texts, self._plan.decode)
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `turnout.codecs.Codec.encode`."""
         if block.schema is None:
             if block.kind == "null":

@@ -442,7 +442,7 @@ class Protobuf:
     def _read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
         return self._reader.read(rows, texts, self)
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `Codec.encode`."""
         if block.origin is not None and block.origin.codec is self:
             return list(block.origin.texts)

@@ -53,7 +53,7 @@ class ProtobufJson:
         """See `turnout.codecs.Codec.decode`."""
         return with_tombstones(rows, texts, self._reader.read)
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `turnout.codecs.Codec.encode`."""
         if block.kind == "null" or block.schema is None:
             return attempt(*encode_json(block))

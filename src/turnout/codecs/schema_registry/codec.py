@@ -395,7 +395,7 @@ class RegistryCodec(ABC):
 
     # Writing
 
-    def encode(self, block: Block) -> list[bytes | None]:
+    def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `turnout.codecs.Codec.encode`; a changed schema needs the setting ``topic`` here."""
         texts, errors, _ = self.encode_for(block, [None] * len(block))
         return attempt(texts, errors)
