@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf, isnan
 
 import numpy as np
@@ -110,3 +111,19 @@ def test_hashes_have_31_bits(data: bytes, seed: int) -> None:
 
     assert 0 <= value < 1 << 31
     assert value == texts.hash_of_text(padded(data + b"x"), 0, len(data), seed)
+
+
+@given(st.lists(st.lists(st.binary(max_size=9), min_size=3, max_size=3), min_size=1))
+def test_pieces_are_joined_value_by_value(columns: list[list[bytes]]) -> None:
+    """Interpreted and compiled; some of them are the same bytes of the data."""
+    pieces = [piece for column in columns for piece in column]
+    sizes = np.array(list(map(len, pieces)), np.int64)
+    begins = np.cumsum(sizes) - sizes
+    data = np.frombuffer(b"".join(pieces), np.uint8)
+    for weave in (texts.weave.interpreted, texts.weave.dispatcher()):
+        out, offsets = np.zeros(sizes.sum(), np.uint8), np.zeros(4, np.int64)
+
+        weave(data, begins, begins + sizes, out, offsets)
+
+        rows = list(map(b"".join, zip(*columns, strict=True)))
+        assert [out[begin:end].tobytes() for begin, end in pairwise(offsets.tolist())] == rows

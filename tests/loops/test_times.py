@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from turnout.base.varint import zigzag_varint
 from turnout.loops import times as loops
 from turnout.records.text import iso_of
 from turnout.transforms.java.times import time_parser, time_template
@@ -50,7 +53,7 @@ def test_what_has_another_form_is_left_to_the_reference(form: str) -> None:
     assert written([0, 253_402_300_800_000], are_times=True, form=form) is None
 
 
-def read(pattern: str, texts: list[bytes], form: str) -> list[int | None]:
+def read(pattern: str, texts: list[bytes], form: str, quotes: int = 1) -> list[int | None]:
     template, data = time_template(pattern), b" ".join(texts)
     assert template is not None
     sizes = np.array(list(map(len, texts)), np.int64)
@@ -61,6 +64,7 @@ def read(pattern: str, texts: list[bytes], form: str) -> list[int | None]:
         np.frombuffer(data + b" ", np.uint8),
         begins,
         begins + sizes,
+        quotes,
         np.frombuffer(template, np.uint8),
         times,
         undecided,
@@ -76,6 +80,7 @@ def test_times_are_those_of_the_reference(form: str, pattern: str, parts: list[t
     texts = [text_of(pattern, own) for own in parts]
     times = read(pattern, [f'"{text}"'.encode() for text in texts], form)
 
+    assert read(pattern, [text.encode() for text in texts], form, quotes=0) == times
     assert [time is not None for time in times] == [own[0] >= 1583 and 1 <= own[1] <= 12 for own in parts]
     assert [time or parse(pattern, text) for time, text in zip(times, texts, strict=True)] == [
         parse(pattern, text) for text in texts
@@ -102,6 +107,43 @@ def test_any_bytes_are_read(form: str, texts: list[bytes]) -> None:
     close = [b"", b'"', b"null", b'"2013-01-01T05:00:00Z', b'"2013-01-01T05:00:00+"', b'"2013-01-01T05:00:0\xff"']
 
     assert read(PATTERNS[0], [*texts, *close], form)[-len(close) :] == [None] * len(close)
+    assert read(PATTERNS[0], [*texts, *close], form, quotes=0)[-len(close) :] == [None] * len(close)
+
+
+def pieces(loop: Any, numbers: list[int], prefix: bytes, most: int, form: str) -> tuple[int | None, list[bytes]]:
+    out = np.zeros(len(numbers) * (len(prefix) + most), np.uint8)
+    offsets = np.zeros(len(numbers) + 1, np.int64)
+    left = form_of(loop, form)(np.array(numbers, np.int64), np.frombuffer(prefix, np.uint8), out, offsets)
+    return left, [bytes(out[begin:end]) for begin, end in pairwise(offsets.tolist())]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 300)), st.binary(max_size=3))
+@example([-(2**63), 2**63 - 1, -(2**62), 2**62 - 1, 2**62, -(2**62) - 1, 0, -1, 63, -64, 64, -65], b"\2")
+def test_integers_of_avro_are_those_of_the_reference(form: str, numbers: list[int], prefix: bytes) -> None:
+    _, written = pieces(loops.write_varints, numbers, prefix, loops.MAX_VARINT, form)
+
+    assert written == [prefix + zigzag_varint(number) for number in numbers]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(st.lists(FOUR_DIGITS | st.integers(-2000, 2000)))
+@example([-62_135_596_800_000, 253_402_300_799_999, 0, -1, 1000, 1001, -1000, 127_999])
+def test_timestamps_of_protobuf_are_those_of_the_library(form: str, moments: list[int]) -> None:
+    left, written = pieces(loops.write_timestamps, moments, b"\x0a", loops.MAX_TIMESTAMP, form)
+
+    bodies = [
+        Timestamp(seconds=moment // 1000, nanos=moment % 1000 * 1_000_000).SerializeToString() for moment in moments
+    ]
+    assert written == [b"\x0a" + bytes([len(body)]) + body for body in bodies]
+    assert left == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_times_of_other_years_are_left(form: str) -> None:
+    moments = [-62_135_596_800_001, 0, 253_402_300_800_000]
+
+    assert pieces(loops.write_timestamps, moments, b"", loops.MAX_TIMESTAMP, form) == (2, [b"", b"\0", b""])
 
 
 def test_patterns_with_other_letters_have_no_template() -> None:

@@ -33,6 +33,7 @@ from turnout.records.spans import (
     SpanColumn,
     Spans,
     Texts,
+    is_repeated,
 )
 from turnout.records.text import iso_of, text_of
 from turnout.records.types import Codes, Column, ConvertColumn, DynamicValue, Entries, Mask, Octets, Offsets, Value
@@ -491,7 +492,7 @@ def _encoded_column(column: Column, form: Form, errors: dict[int, RecordError]) 
         return written
     values = _formed(column, form, errors)
     count = len(values)
-    if type(values) is list and count and type(values[0]) is str and values.count(values[0]) == count:
+    if is_repeated(values):
         data = _encode(values[0])
         return data, np.zeros(count, np.int64), np.full(count, len(data))
     data = b""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf, nan
 from typing import Final
 
-from turnout.loops.compiled import ByteBuffer, Bytes, Int32s, Int64s, compiled, inlined, wrapped
+from turnout.loops.compiled import ByteBuffer, Bytes, Int32s, Int64Buffer, Int64s, compiled, inlined, wrapped
 
 _FACTOR: Final = 0x5BD1E995
 _31_BITS: Final = 0x7FFFFFFF
@@ -85,6 +85,26 @@ def _copy_slice(data: Bytes, begin: int, end: int, output: ByteBuffer, at: int) 
 
 
 _copy.plain = _copy_slice
+
+
+@compiled
+def weave(data: Bytes, begins: Int64s, ends: Int64s, out: ByteBuffer, offsets: Int64Buffer) -> None:
+    """Join pieces of columns value by value.
+
+    Args:
+        data: bytes that contain the pieces.
+        begins: begin of each piece of the first column, of the second, and so on.
+        ends: end of each.
+        out: gets the joined bytes, for which there is room.
+        offsets: gets the offset of each value, and of the one that would follow the last.
+    """
+    count = len(offsets) - 1
+    at = 0
+    for row in range(count):
+        offsets[row] = at
+        for piece in range(row, len(begins), count):
+            at = _copy(data, begins[piece], ends[piece], out, at)
+    offsets[count] = at
 
 
 @inlined
@@ -341,6 +361,8 @@ def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
     Returns:
         The number, and the offset behind it: -1 where there is no varint of 64 bits.
     """
+    if at < end and data[at] < 0x80:
+        return int(data[at]), at + 1
     number = shift = 0
     for index in range(_MAX_VARINT):
         if at + index >= end:

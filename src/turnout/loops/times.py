@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from turnout.loops.compiled import ByteBuffer, Bytes, Int64Buffer, Int64s, compiled
+from turnout.loops.texts import _copy
 
 MAX_NUMBER: Final = 26
 """Number of bytes of the longest text of a number or time."""
@@ -21,6 +22,15 @@ _FIRST_YEAR: Final = 1583
 """The year from which on Java's calendar is that of ISO 8601; and what years have four digits, from 1 to 9999."""
 
 _MAX_DIGITS: Final = 18
+
+MAX_VARINT: Final = 10
+"""Number of bytes of the longest number of 64 bits."""
+
+MAX_TIMESTAMP: Final = 18
+"""Number of bytes of the longest Timestamp with its length."""
+
+_62_BITS: Final = 2**62 - 1
+_63_BITS: Final = 2**63 - 1
 
 
 @compiled
@@ -84,6 +94,83 @@ def write_numbers(numbers: Int64s, are_times: bool, out: ByteBuffer, spans: Int6
 
 
 @compiled
+def write_varints(numbers: Int64s, prefix: Bytes, out: ByteBuffer, offsets: Int64Buffer) -> None:
+    """Write integers as Avro does: in zigzag, as varints.
+
+    Args:
+        numbers: the integers.
+        prefix: bytes before each.
+        out: gets the bytes: those of the prefix and `MAX_VARINT` for each.
+        offsets: gets the offset of each, and of the one that would follow the last.
+    """
+    at = 0
+    for index in range(len(numbers)):
+        offsets[index] = at
+        at = _copy(prefix, 0, len(prefix), out, at)
+        number = numbers[index]
+        folded = -number - 1 if number < 0 else number
+        # Doubled, it would not fit into 64 bits with a sign.
+        at = _put_varint((folded & _62_BITS) * 2 + (1 if number < 0 else 0), folded >> 62, out, at)
+    offsets[len(numbers)] = at
+
+
+@compiled
+def write_timestamps(moments: Int64s, prefix: Bytes, out: ByteBuffer, offsets: Int64Buffer) -> int:
+    """Write times as Protobuf's Timestamps, each behind its length.
+
+    Args:
+        moments: milliseconds since 1970.
+        prefix: bytes before each.
+        out: gets the bytes: those of the prefix and `MAX_TIMESTAMP` for each.
+        offsets: gets the offset of each, and of the one that would follow the last.
+
+    Returns:
+        The number of times of other years than 1 to 9999, of which nothing is written.
+    """
+    at = left = 0
+    for index in range(len(moments)):
+        offsets[index] = at
+        moment = moments[index]
+        if not _FIRST_MILLI <= moment < _LAST_MILLI:
+            left += 1
+            continue
+        second = moment // 1000
+        nanos = (moment - second * 1000) * 1_000_000
+        at = _copy(prefix, 0, len(prefix), out, at)
+        length = at
+        at += 1
+        if second != 0:
+            out[at] = 8
+            at = _put_varint(second & _63_BITS, 1 if second < 0 else 0, out, at + 1)
+        if nanos != 0:
+            out[at] = 16
+            at = _put_varint(nanos, 0, out, at + 1)
+        out[length] = at - length - 1
+    offsets[len(moments)] = at
+    return left
+
+
+@compiled
+def _put_varint(number: int, top: int, out: ByteBuffer, at: int) -> int:
+    """Write a number of 63 bits, and a bit above these, as a varint; return the offset behind it."""
+    size = 1
+    while number >= 128 or top > 0:
+        if size == MAX_VARINT - 1:
+            # Nine bytes have the lower 63 bits.
+            break
+        out[at] = number & 127 | 128
+        number >>= 7
+        at += 1
+        size += 1
+    if size == MAX_VARINT - 1 and top > 0:
+        out[at] = number & 127 | 128
+        out[at + 1] = 1
+        return at + 2
+    out[at] = number & 127
+    return at + 1
+
+
+@compiled
 def _put(out: ByteBuffer, begin: int, end: int, number: int, behind: int) -> None:
     """Write the last digits of a number between two offsets, and a byte behind them."""
     out[end] = behind
@@ -94,15 +181,16 @@ def _put(out: ByteBuffer, begin: int, end: int, number: int, behind: int) -> Non
 
 @compiled
 def read_times(
-    data: Bytes, begins: Int64s, ends: Int64s, template: Bytes, times: Int64Buffer, undecided: ByteBuffer
+    data: Bytes, begins: Int64s, ends: Int64s, quotes: int, template: Bytes, times: Int64Buffer, undecided: ByteBuffer
 ) -> int:
-    """Read strings that are as long and as strict as a pattern.
+    """Read texts that are as long and as strict as a pattern.
 
     Args:
         data: bytes that contain the strings.
         begins: begin of each.
         ends: end of each.
-        template: each byte that a string has between its quotes; where it is a digit of the year, month, day, hour,
+        quotes: 1 if each is a string of JSON, whose first byte may show that it is none; 0 for texts.
+        template: each byte that a text has; where it is a digit of the year, month, day, hour,
             minute, second or millisecond, a number from 1 to 7.
         times: milliseconds since 1970, by the calendar that is in use since 1583.
         undecided: for each string 0 if it was decided.
@@ -113,8 +201,8 @@ def read_times(
     left = 0
     size = len(template)
     for index in range(len(begins)):
-        at = begins[index] + 1
-        fits = ends[index] - at == size + 1 and data[at - 1] == 34
+        at = begins[index] + quotes
+        fits = ends[index] - at == size + quotes and (quotes == 0 or data[at - 1] == 34)
         year = month = day = hour = minute = second = milli = 0
         position = 0
         while fits and position < size:

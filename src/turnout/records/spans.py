@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from turnout.base.startup import DeferredModule, np
+from turnout.loops.texts import weave
 from turnout.records.types import Binaries, Codes, Column, DynamicValue, Mask, NewColumn, Octets, Offsets
 
 if TYPE_CHECKING:
@@ -56,10 +57,12 @@ class ArrowBytes(Sequence["bytes | None"]):
 
     @cached_property
     def _listed(self) -> list[bytes]:
-        data, offsets = self.buffers
-        begin = int(offsets[0])
-        raw = data[begin : int(offsets[-1])].tobytes()
-        return [raw[first:last] for first, last in pairwise((offsets - begin).tolist())]
+        raw, offsets = joined_bytes(self)
+        return [raw[begin:end] for begin, end in pairwise(offsets.tolist())]
+
+    def chosen(self, indices: Offsets) -> ArrowBytes:
+        """Return the values at some indices."""
+        return ArrowBytes(self.array.take(pa.array(indices)))
 
     def __len__(self) -> int:
         return len(self.array)
@@ -85,6 +88,16 @@ class ArrowBytes(Sequence["bytes | None"]):
         return repr(self._listed)
 
 
+def joined_bytes(texts: Sequence[bytes] | ArrowBytes) -> tuple[bytes, Offsets]:
+    """Return values one behind another, and the offset of each, with the end of the last."""
+    if isinstance(texts, ArrowBytes):
+        data, edges = texts.buffers
+        return data[edges[0] : edges[-1]].tobytes(), (edges - edges[0]).astype(np.int64)
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=offsets[1:])
+    return b"".join(texts), offsets
+
+
 MAX_LISTED_VALUES: Final = 32
 """Number of values up to which a list is made in less time than an array."""
 
@@ -103,13 +116,22 @@ class EncodedColumn(Sequence[object]):
         bounds: bounds of the values in the content.
         read: function that decodes the values in given bounds.
         nullable: True if there may be nulls.
+        find_texts: of texts, returns the bounds of their UTF-8 in given bounds, empty for nulls.
     """
 
-    __slots__ = ("_read", "_values", "bounds", "content", "form", "nullable")
+    __slots__ = ("_read", "_values", "bounds", "content", "find_texts", "form", "nullable")
 
     def __init__(
-        self, form: Hashable, content: bytes, bounds: Bounds, read: Callable[[Bounds], Column], *, nullable: bool
+        self,
+        form: Hashable,
+        content: bytes,
+        bounds: Bounds,
+        read: Callable[[Bounds], Column],
+        *,
+        nullable: bool,
+        find_texts: Callable[[Bounds], Bounds] | None = None,
     ) -> None:
+        self.find_texts = find_texts
         self.form = form
         self.content = content
         self.bounds = bounds
@@ -133,7 +155,12 @@ class EncodedColumn(Sequence[object]):
         """Return the values at some indices, which *take* takes out of a column that was read."""
         begins, ends = self.bounds
         part = EncodedColumn(
-            self.form, self.content, (begins[indices], ends[indices]), self._read, nullable=self.nullable
+            self.form,
+            self.content,
+            (begins[indices], ends[indices]),
+            self._read,
+            nullable=self.nullable,
+            find_texts=self.find_texts,
         )
         if self._values is not None:
             part._values = take(self._values)
@@ -160,40 +187,77 @@ class EncodedColumn(Sequence[object]):
         return repr(self.values)
 
 
-class ColumnPieces:
-    """Bytes of columns, to be joined value by value; of adjacent encoded columns one slice is taken for each value."""
+Patch: TypeAlias = "tuple[Mask, Sequence[bytes]]"
+"""Mask of some rows, and other bytes for these."""
 
-    def __init__(self) -> None:
-        self._columns: list[Sequence[bytes]] = []
-        self._run: Slices | None = None
+
+class ColumnPieces:
+    """Bytes of columns, to be joined value by value; of adjacent encoded columns one slice is taken for each value.
+
+    Args:
+        count: number of values of each column.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._contents: list[bytes] = []
+        self._starts: dict[int, int] = {}
+        self._size = 0
+        self._columns: list[tuple[int, Offsets, Offsets] | None] = []
+        self._listed: list[tuple[int, Sequence[bytes]]] = []
+        self._patches: list[tuple[int, Patch]] = []
 
     def add(self, pieces: Sequence[bytes]) -> None:
         """Append the bytes of a column."""
-        self._end_run()
-        self._columns.append(pieces)
+        self._listed.append((len(self._columns), pieces))
+        self._columns.append(None)
 
-    def add_slices(self, slices: Slices) -> None:
-        """Append the bytes of an encoded column."""
+    def add_repeated(self, piece: bytes) -> None:
+        """Append the same bytes to each value."""
+        self.add_slices((piece, (np.zeros(self._count, np.int64), np.full(self._count, len(piece)))))
+
+    def add_slices(self, slices: Slices, patch: Patch | None = None) -> None:
+        """Append the bytes of an encoded column, with other ones in some rows."""
         content, (begins, ends) = slices
-        if self._run is not None:
-            last_content, (first, last) = self._run
-            if last_content is content and np.array_equal(last, begins):
-                self._run = content, (first, ends)
-                return
-        self._end_run()
-        self._run = slices
+        start = self._starts.get(id(content))
+        if start is None:
+            start = self._starts[id(content)] = self._size
+            self._contents.append(content)
+            self._size += len(content)
+        before = self._columns[-1] if self._columns else None
+        is_patched = patch is not None or (bool(self._patches) and self._patches[-1][0] == len(self._columns) - 1)
+        if patch is not None:
+            self._patches.append((len(self._columns), patch))
+        if before is not None and not is_patched and before[0] == start and np.array_equal(before[2], begins):
+            self._columns[-1] = start, before[1], ends
+        else:
+            self._columns.append((start, begins, ends))
 
-    def joined(self) -> list[bytes]:
-        """Return the bytes of all columns for each value; there is at least one column."""
-        self._end_run()
-        return list(map(b"".join, zip(*self._columns, strict=True)))
-
-    def _end_run(self) -> None:
-        if self._run is not None:
-            content, bounds = self._run
-            edges = zip(*(edge.tolist() for edge in bounds), strict=True)
-            self._columns.append([content[begin:end] for begin, end in edges])
-            self._run = None
+    def joined(self) -> Sequence[bytes]:
+        """Return the bytes of all columns for each value."""
+        bounds = np.empty((2, len(self._columns), self._count), np.int64)
+        for number, column in enumerate(self._columns):
+            if column is not None:
+                start, begins, ends = column
+                np.add(begins, start, out=bounds[0, number])
+                np.add(ends, start, out=bounds[1, number])
+        listed = [piece for _, pieces in self._listed for piece in pieces]
+        patched = [piece for _, (_, pieces) in self._patches for piece in pieces]
+        content = b"".join([*self._contents, *listed, *patched])
+        sizes = np.fromiter(map(len, chain(listed, patched)), np.int64, len(listed) + len(patched))
+        ends = np.cumsum(sizes) + self._size
+        numbers = [number for number, _ in self._listed]
+        bounds[1, numbers] = ends[: len(listed)].reshape(len(numbers), self._count)
+        bounds[0, numbers] = (ends - sizes)[: len(listed)].reshape(len(numbers), self._count)
+        at = len(listed)
+        for number, (mask, pieces) in self._patches:
+            own = slice(at, at + len(pieces))
+            bounds[:, number, mask] = ends[own] - sizes[own], ends[own]
+            at += len(pieces)
+        out = np.empty(int((bounds[1] - bounds[0]).sum()), np.uint8)
+        offsets = np.empty(self._count + 1, np.int64)
+        weave(np.frombuffer(content, np.uint8), bounds[0].reshape(-1), bounds[1].reshape(-1), out, offsets)
+        return ArrowBytes.of_offsets(out, offsets)
 
 
 Read: TypeAlias = Callable[[Octets, Offsets, Offsets], Column]
@@ -345,6 +409,13 @@ class NumberColumn(EncodedColumn):
         return len(self.numbers)
 
 
+def is_repeated(values: Column) -> bool:
+    """Return True if all values are one text, which is then written once."""
+    return (
+        type(values) is list and len(values) > 0 and type(values[0]) is str and values.count(values[0]) == len(values)
+    )
+
+
 _FEW_NUMBERS: Final = 16
 """Of so few numbers a list is made in less time."""
 
@@ -372,7 +443,7 @@ class PatchedColumn(EncodedColumn):
 
     __slots__ = ("base", "mask", "patch")
 
-    def __init__(self, base: SpanColumn, patch: Column, mask: Mask) -> None:
+    def __init__(self, base: EncodedColumn, patch: Column, mask: Mask) -> None:
         self.form = base.form
         self.nullable = True
         self.base = base
@@ -393,6 +464,10 @@ class PatchedColumn(EncodedColumn):
         numbers = (np.cumsum(self.mask) - 1)[indices[mask]].tolist()
         return PatchedColumn(self.base.chosen(indices, take), [self.patch[number] for number in numbers], mask)
 
+    def written(self, write: Callable[[Column], Sequence[bytes]]) -> Patch | None:
+        """Return the new values as *write* writes them; None if there are none."""
+        return (self.mask, write(self.patch)) if len(self.patch) else None
+
     def __len__(self) -> int:
         return len(self.mask)
 
@@ -403,7 +478,7 @@ def replaced(old: Column, new: Column, mask: Mask) -> Column:
     >>> replaced([1, 2], ["b"], np.array([False, True]))
     [1, 'b']
     """
-    if isinstance(old, SpanColumn):
+    if type(old) is SpanColumn or type(old) is EncodedColumn:
         return PatchedColumn(old, new, mask)
     if isinstance(old, PatchedColumn):
         patches = dict(zip(np.flatnonzero(old.mask).tolist(), old.patch, strict=True))

@@ -18,7 +18,7 @@ from turnout.codecs.avro.reading import MalformedError, read_value, reader_of
 from turnout.codecs.avro.types import AvroType, parse_schema
 from turnout.records import Block, Moment
 from turnout.records.block import rows_of
-from turnout.records.spans import EncodedColumn
+from turnout.records.spans import EncodedColumn, NumberColumn, PatchedColumn, replaced
 
 _EMPTY = {"type": "record", "name": "Empty", "fields": []}
 
@@ -207,7 +207,7 @@ _FIELDS = (["null", "int"], "string", ["long", "null"], "double", ["null", "stri
 
 def _written(plan: Plan, values: list[dict[str, Any]]) -> list[bytes]:
     columns = {name: [value[name] for value in values] for name in values[0]}
-    return plan.encode(Block(rows_of(len(values)), plan.schema, columns=columns))
+    return list(plan.encode(Block(rows_of(len(values)), plan.schema, columns=columns)))
 
 
 def _some_values(count: int) -> list[dict[str, Any]]:
@@ -250,3 +250,39 @@ def test_other_type_takes_the_values() -> None:
     (block,), _ = plan.decode(rows_of(20), _written(plan, [{"f0": index} for index in range(20)]))
 
     assert other.encode(block) == _written(other, [{"f0": index} for index in range(20)])
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_columns_are_written_as_their_values(count: int) -> None:
+    """Patched ones, among them all rows and none, numbers as arrays, and one text for all rows."""
+    plan = plan_of("string", ["null", "string"], "long", ["long", "null"], ["null", "string"], "string")
+    names = [f"f{at}" for at in range(6)]
+    values = [dict(zip(names, (str(row), None, row, None, "x", "é"), strict=True)) for row in range(count)]
+    texts = _written(plan, values)
+    (block,), _ = plan.decode(rows_of(count), texts)
+    columns = dict(block.columns)
+    masks = [np.arange(count) % 2 == 0, np.ones(count, np.bool_), np.zeros(count, np.bool_)]
+    for name, value, mask in zip(("f0", "f1", "f4"), ("new", "é" * 100, "none"), masks, strict=True):
+        columns[name] = replaced(columns[name], [value] * int(mask.sum()), mask)
+    columns["f2"] = NumberColumn(np.arange(count) * 2**57 - 2**60, int)
+    columns["f3"] = NumberColumn(np.arange(count) - 100, Moment)
+    columns["f5"] = ["same"] * count
+
+    written = plan.encode(block.with_columns(block.schema, columns))
+
+    assert isinstance(columns["f0"], PatchedColumn)
+    assert columns["f0"]._values is None
+    listed = {name: list(column) for name, column in columns.items()}
+    assert listed["f0"] == ["new" if row % 2 == 0 else str(row) for row in range(count)]
+    assert (listed["f1"], listed["f4"]) == (["é" * 100] * count, ["x"] * count)
+    rows = [{name: column[row] for name, column in listed.items()} for row in range(count)]
+    assert list(written) == [_written(plan, [row])[0] for row in rows]
+    parsed = fastavro.parse_schema(json.loads(_TEXTS_AND_LONGS))
+    assert [fastavro.schemaless_reader(io.BytesIO(text), parsed, None) for text in written] == rows
+
+
+_TEXTS_AND_LONGS = """{"type": "record", "name": "R", "fields": [
+    {"name": "f0", "type": "string"}, {"name": "f1", "type": ["null", "string"]}, {"name": "f2", "type": "long"},
+    {"name": "f3", "type": ["long", "null"]}, {"name": "f4", "type": ["null", "string"]},
+    {"name": "f5", "type": "string"}
+]}"""

@@ -16,8 +16,9 @@ from turnout.codecs.codec import EncodeErrors
 from turnout.codecs.protobuf.codec import Protobuf
 from turnout.codecs.protobuf.connect_schema import plan_of
 from turnout.codecs.protobuf.descriptors import file_of
+from turnout.records import Moment
 from turnout.records.block import rows_of
-from turnout.records.spans import EncodedColumn
+from turnout.records.spans import EncodedColumn, NumberColumn, replaced
 
 _KINDS = (
     "int32", "int64", "uint32", "uint64", "sint32", "sint64", "bool", "fixed32", "fixed64", "sfixed32", "sfixed64",
@@ -157,6 +158,42 @@ def test_a_field_that_is_written_twice(tmp_path: Path) -> None:
 
     message = GetMessageClass(target)
     assert written == [message(a=f"a{n}", c=f"a{n}", b=f"b{n}" * (n % 3)).SerializeToString() for n in range(20)]
+
+
+@_settings
+@given(values=_MESSAGES)
+def test_columns_are_written_as_their_values(made: Any, values: list[dict[str, Any]]) -> None:
+    """Patched ones, times as arrays, and one text for all; with the same and with other numbers."""
+    (codec, message), (other, _) = made
+    count = len(values)
+    (block,), _ = codec.decode(rows_of(count), [message(**value).SerializeToString() for value in values])
+    columns = dict(block.columns)
+    for name, mask in (("fstring", np.arange(count) % 2 == 0), ("foptionalstring", np.ones(count, np.bool_))):
+        columns[name] = replaced(columns[name], ["new"] * int(mask.sum()), mask)
+    columns["foptionalint64"] = replaced(columns["foptionalint64"], [None] * 2, np.arange(count) < 2)
+    columns["fTimestamp"] = NumberColumn(np.arange(count) * 500 - 3000, Moment)
+    columns["fbytes"] = [b"x"] * count
+    columns["foptionalTimestamp"] = NumberColumn(np.arange(count) - 1, int)
+
+    written = [_encoded(one, block.with_columns(block.schema, columns)) for one in (codec, other)]
+
+    listed = block.with_columns(block.schema, {name: list(column) for name, column in columns.items()})
+    assert written == [_encoded(one, listed) for one in (codec, other)]
+    one_by_one = [listed.take(np.array([row])) for row in range(count)]
+    assert written == [[text for part in one_by_one for text in _encoded(one, part)] for one in (codec, other)]
+
+
+def test_times_as_an_array_are_refused_as_their_values(made: Any) -> None:
+    codec, message = made[0]
+    (block,), _ = codec.decode(rows_of(20), [message().SerializeToString()] * 20)
+    times = NumberColumn(np.where(np.arange(20) == 3, 253_402_300_800_000, 0), Moment)
+
+    with pytest.raises(EncodeErrors) as refused:
+        codec.encode(block.with_columns(block.schema, {**block.columns, "fTimestamp": times}))
+
+    assert {row: str(error) for row, error in refused.value.errors.items()} == {
+        3: "fTimestamp: expected a time of the years 1 to 9999, found 253402300800000 milliseconds since 1970"
+    }
 
 
 def _encoded(codec: Protobuf, block: Any) -> list[bytes | None]:

@@ -29,18 +29,13 @@ from turnout.codecs.conversion import Fitting, converted
 from turnout.codecs.json_writing import Written
 from turnout.codecs.schema_registry import Indexes, Position, RegisteringCodec, SchemaText
 from turnout.errors import RecordError
+from turnout.loops import times
 from turnout.records import BigInt, Block, Float32, Int8, Int16, Int32, Moment, Positions, Schema, group
-from turnout.records.spans import ColumnPieces, EncodedColumn
-from turnout.records.types import Column, DynamicValue, NewColumn
+from turnout.records.spans import ColumnPieces, EncodedColumn, NumberColumn, PatchedColumn, Slices, is_repeated
+from turnout.records.types import Column, DynamicValue, NewColumn, Offsets
 
-WriteColumn: TypeAlias = Callable[[Column], list[bytes]]
+WriteColumn: TypeAlias = Callable[[Column], Sequence[bytes]]
 """Writes each value of a column; raises a `RecordError` where one does not fit."""
-
-_BITS: Final = 7
-"""Bits of a number that a byte holds."""
-
-_VECTOR: Final = 32
-"""This many numbers are worth an array."""
 
 _INTEGERS: Final = frozenset({int, Int8, Int16, Int32, BigInt, Moment})
 _FLOATS: Final = frozenset({float, Float32, int})
@@ -107,27 +102,8 @@ def _varints(values: Column, bits: int, prefix: bytes) -> list[bytes]:
     bound = 1 << (bits - 1)
     if min(values) < -bound or max(values) >= bound:
         raise _misfit(f"an integer of {bits} bits", next(value for value in values if not -bound <= value < bound))
-    if len(values) < _VECTOR:
-        return [prefix + zigzag_varint(value) for value in values]
-    numbers = np.array(values, np.int64)
-    folded = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
-    width = max(1, -(-int(folded.max()).bit_length() // _BITS))
-    head = len(prefix)
-    octets = np.empty((len(numbers), head + width), np.uint8)
-    octets[:, :head] = np.frombuffer(prefix, np.uint8)
-    sizes = np.full(len(numbers), head + 1, np.int64)
-    for index in range(width):
-        octets[:, head + index] = folded & np.uint64(0x7F)
-        folded = folded >> np.uint64(_BITS)
-        more = folded != 0
-        octets[:, head + index] |= more.view(np.uint8) << 7
-        sizes += more
-    if sizes.min() == head + width:
-        written: list[bytes] = octets.view(f"V{head + width}").ravel().tolist()
-        return written
-    raw = octets.tobytes()
-    starts = range(0, len(raw), head + width)
-    return [raw[begin : begin + size] for begin, size in zip(starts, sizes.tolist(), strict=True)]
+    raw, (begins, ends) = _number_slices(np.array(values, np.int64), prefix)
+    return [raw[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
 
 
 def _ints(values: Column, prefix: bytes = b"") -> list[bytes]:
@@ -249,7 +225,7 @@ def _nullable(type_: AvroType, null: int) -> WriteColumn:
     absent, present = zigzag_varint(null), zigzag_varint(1 - null)
     write = _prefixed(present, type_)
 
-    def column(values: Column) -> list[bytes]:
+    def column(values: Column) -> Sequence[bytes]:
         if None not in values:
             return write(values)
         members = [value for value in values if value is not None]
@@ -271,31 +247,56 @@ def _records(type_: AvroType) -> WriteColumn:
     write = fields_writer(type_)
     names = [field.name for field in type_.fields]
 
-    def column(values: Column) -> list[bytes]:
+    def column(values: Column) -> Sequence[bytes]:
         _check(values, frozenset({dict}), "a struct")
         return write([[value.get(name) for value in values] for name in names], len(values), b"")
 
     return column
 
 
-def fields_writer(type_: AvroType) -> Callable[[list[Column], int, bytes], list[bytes]]:
+def fields_writer(type_: AvroType) -> Callable[[list[Column], int, bytes], Sequence[bytes]]:
     """Return a writer of records that are held by column, in the order of their fields, with bytes before each."""
-    writers = [(field.name, form_of(field.type), column_writer(field.type)) for field in type_.fields]
+    writers = [
+        (field.name, form_of(field.type), column_writer(field.type), _prefix_of_longs(field.type))
+        for field in type_.fields
+    ]
 
-    def write(columns: list[Column], count: int, head: bytes) -> list[bytes]:
-        pieces = ColumnPieces()
-        pieces.add([head] * count)
-        for (name, form, writer), column in zip(writers, columns, strict=True):
-            if isinstance(column, EncodedColumn) and column.form == form:
-                pieces.add_slices(column.slices)
-                continue
+    def write(columns: list[Column], count: int, head: bytes) -> Sequence[bytes]:
+        pieces = ColumnPieces(count)
+        if head:
+            pieces.add_repeated(head)
+        for (name, form, writer, prefix), column in zip(writers, columns if count else (), strict=count > 0):
+            patched = column if isinstance(column, PatchedColumn) else None
+            base = column if patched is None else patched.base
             try:
-                pieces.add(writer(column) if count else [])
+                if isinstance(base, EncodedColumn) and base.form == form:
+                    pieces.add_slices(base.slices, None if patched is None else patched.written(writer))
+                elif isinstance(column, NumberColumn) and prefix is not None:
+                    pieces.add_slices(_number_slices(column.numbers, prefix))
+                elif is_repeated(column):
+                    pieces.add_repeated(*writer(column[:1]))
+                else:
+                    pieces.add(writer(column))
             except RecordError as error:
                 raise RecordError(f"{name}: {error}") from error
         return pieces.joined()
 
     return write
+
+
+def _prefix_of_longs(type_: AvroType) -> bytes | None:
+    """Return the bytes before each number of a type of 64 bits; None for other types."""
+    inner, null = nullable_of(type_) or (type_, -1)
+    if inner.kind != "long" or inner.logical == "date":
+        return None
+    return b"" if null < 0 else zigzag_varint(1 - null)
+
+
+def _number_slices(numbers: Offsets, prefix: bytes) -> Slices:
+    out = np.empty(len(numbers) * (len(prefix) + times.MAX_VARINT), np.uint8)
+    offsets = np.empty(len(numbers) + 1, np.int64)
+    times.write_varints(numbers, np.frombuffer(prefix, np.uint8), out, offsets)
+    return out[: offsets[-1]].tobytes(), (offsets[:-1], offsets[1:])
 
 
 def _union(type_: AvroType) -> WriteColumn:
@@ -415,7 +416,7 @@ class Plan:
     def _records(self) -> RecordReader:
         return RecordReader(self.type)
 
-    def encode(self, block: Block) -> list[bytes]:
+    def encode(self, block: Block) -> Sequence[bytes]:
         """Return the bytes of the values of a block.
 
         Raises:
@@ -430,7 +431,7 @@ class Plan:
         return [self.head + text for text in self._write(block.whole())]
 
     @cached_property
-    def _write_fields(self) -> Callable[[list[Column], int, bytes], list[bytes]]:
+    def _write_fields(self) -> Callable[[list[Column], int, bytes], Sequence[bytes]]:
         return fields_writer(self.type)
 
     @cached_property
@@ -537,7 +538,7 @@ def _written(plan: Plan, block: Block) -> Written:
     if block.kind == "null" and plan.type.kind != "union":
         return [None] * len(block), {}
     try:
-        return [*plan.encode(block)], {}
+        return plan.encode(block), {}
     except RecordError as error:
         if len(block) == 1:
             return [None], {0: error}

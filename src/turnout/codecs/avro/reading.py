@@ -20,7 +20,7 @@ from turnout.codecs.avro.types import AvroType
 from turnout.loops import avro as loops
 from turnout.loops.avro import MAX_EMPTY_ITEMS
 from turnout.records import Moment
-from turnout.records.spans import Bounds, EncodedColumn
+from turnout.records.spans import Bounds, EncodedColumn, joined_bytes
 from turnout.records.types import Column, Convert, DynamicValue, Mask, NewColumn, Octets, RowIds
 
 Read: TypeAlias = Callable[[bytes, int], tuple[DynamicValue, int]]
@@ -369,7 +369,8 @@ class RecordReader:
         )
         self._stack_size = loops.STACK_FIELDS * (type_.depth + 1)
         self._columns = [
-            (field.name, form_of(field.type), _values_of(field.type), _has_null(field.type)) for field in type_.fields
+            (field.name, form_of(field.type), _values_of(field.type), _has_null(field.type), _null_of_text(field.type))
+            for field in type_.fields
         ]
 
     def read(self, texts: Sequence[bytes], start: int) -> tuple[dict[str, Column], Mask]:
@@ -379,27 +380,54 @@ class RecordReader:
             texts: texts of the records.
             start: offset of each record in its text.
         """
-        raw = b"".join(texts)
+        raw, offsets = joined_bytes(texts)
         content: Octets = np.frombuffer(raw, np.uint8)
         count = len(texts)
-        sizes = np.fromiter(map(len, texts), np.int64, count)
-        ends: RowIds = np.cumsum(sizes)
         edges = np.empty((len(self._fields) + 1, count), np.int64)
         failed = np.zeros(count, np.uint8)
         # A reader may be used by several threads.
         stack = np.empty(self._stack_size, np.int64)
         loops.find_fields(
-            content, ends - sizes + start, ends, self._nodes, self._inner, self._fields, edges.ravel(), failed, stack
+            content,
+            offsets[:-1] + start,
+            offsets[1:],
+            self._nodes,
+            self._inner,
+            self._fields,
+            edges.ravel(),
+            failed,
+            stack,
         )
         columns: dict[str, Column] = {
-            name: EncodedColumn(form, raw, (edges[at], edges[at + 1]), partial(read, raw, content), nullable=has_null)
-            for at, (name, form, read, has_null) in enumerate(self._columns)
+            name: EncodedColumn(
+                form,
+                raw,
+                (edges[at], edges[at + 1]),
+                partial(read, raw, content),
+                nullable=has_null,
+                find_texts=None if null is None else partial(_text_bounds, content, null),
+            )
+            for at, (name, form, read, has_null, null) in enumerate(self._columns)
         }
         return columns, failed.view(np.bool_)
 
 
 def _has_null(type_: AvroType) -> bool:
     return type_.kind == "null" or (type_.kind == "union" and any(branch.kind == "null" for branch in type_.inner))
+
+
+def _null_of_text(type_: AvroType) -> int | None:
+    """Return the branch of nulls of a type of texts, -1 if it has none; None of other types."""
+    inner, null = nullable_of(type_) or (type_, -1)
+    return null if inner.kind == "string" else None
+
+
+def _text_bounds(content: Octets, null: int, bounds: Bounds) -> Bounds:
+    """Return where checked texts begin and end; nulls are empty."""
+    begins, ends = map(np.ascontiguousarray, bounds)
+    texts, is_present = np.empty(len(begins), np.int64), np.empty(len(begins), np.uint8)
+    loops.read_values(content, begins, ends, null, loops.STRING, texts, is_present)
+    return texts, np.where(is_present, ends, texts)
 
 
 def _values_of(type_: AvroType) -> _ReadValues:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import ClassVar, Final, TypeAlias
 
@@ -33,7 +34,7 @@ from turnout.codecs.protobuf.scalars import (
     enum_writer,
     scalar_writer,
     tag,
-    timestamp_writer,
+    timestamp_slices,
 )
 from turnout.codecs.schema_registry import (
     Indexes,
@@ -47,7 +48,7 @@ from turnout.codecs.schema_registry import (
 from turnout.codecs.schema_registry.codec import HEADER, RegistrySchema
 from turnout.errors import MissingExtraError, RecordError
 from turnout.records import Block, Positions, Schema, Struct
-from turnout.records.spans import ColumnPieces
+from turnout.records.spans import ColumnPieces, NumberColumn, PatchedColumn, is_repeated
 from turnout.records.types import Column, Columns, DynamicValue, Entries, NewColumn, Value
 
 _UNWRITABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OverflowError, ArithmeticError)
@@ -71,7 +72,7 @@ class MessageWriter:
         self._names = frozenset(member.name for member in plan.members)
         self._write = tuple(_fields(plan))
 
-    def write(self, block: Block) -> tuple[list[bytes | None], dict[int, RecordError]]:
+    def write(self, block: Block) -> Written:
         """Return the bytes of a block's values, and the errors of the others by index.
 
         Raises:
@@ -88,7 +89,7 @@ class MessageWriter:
         columns = _with_defaults(block.columns, block.schema)
         self.check_names(columns)
         try:
-            return [*self._joined(columns, len(block))], {}
+            return self._joined(columns, len(block)), {}
         except RecordError:
             return self._one_by_one(columns, len(block))
 
@@ -119,7 +120,7 @@ class MessageWriter:
                 errors[at] = RecordError(str(failure))
         return texts, errors
 
-    def bodies(self, values: Column) -> Pieces:
+    def bodies(self, values: Column) -> Sequence[bytes]:
         """Return the bytes of messages, of dicts with their fields.
 
         Raises:
@@ -135,19 +136,28 @@ class MessageWriter:
                 self.check_names(member)
         return self._joined({name: [member.get(name) for member in members] for name in self._names}, len(members))
 
-    def _joined(self, columns: Columns, count: int) -> Pieces:
+    def _joined(self, columns: Columns, count: int) -> Sequence[bytes]:
         if not self._write:
             return [b""] * count
-        pieces = ColumnPieces()
+        pieces = ColumnPieces(count)
         passed = passed_bytes(
             {member.name: (columns[member.name], form) for member, form, _ in self._write if member.name in columns}
         )
         for member, _, write in self._write:
-            found = passed.get(member.name)
-            if isinstance(found, tuple):
-                pieces.add_slices(found)
+            found, column = passed.get(member.name), columns.get(member.name)
+            slices = None
+            if isinstance(column, NumberColumn) and member.shape == "one" and member.item.logical == TIMESTAMP:
+                slices = timestamp_slices(column.numbers, _tag(member.number, member.item))
+            if found is not None:
+                patched = column if isinstance(column, PatchedColumn) else None
+                patch = None if patched is None else patched.written(partial(_of_values, write, member.name))
+                pieces.add_slices(found, patch)
+            elif slices is not None:
+                pieces.add_slices(slices)
+            elif column is not None and is_repeated(column):
+                pieces.add_repeated(*write({member.name: column[:1]}))
             else:
-                pieces.add(write(columns) if found is None else found)
+                pieces.add(write(columns))
         return pieces.joined()
 
     def _one_by_one(self, columns: Columns, count: int) -> tuple[list[bytes | None], dict[int, RecordError]]:
@@ -173,6 +183,10 @@ def _with_defaults(columns: Columns, schema: Schema | None) -> Columns:
         name: [defaults[name] if value is None else value for value in column] if name in defaults else column
         for name, column in columns.items()
     }
+
+
+def _of_values(write: _Write, name: str, values: Column) -> Pieces:
+    return write({name: values})
 
 
 def _fields(plan: Message) -> Iterator[tuple[Member, Form | None, _Write]]:
@@ -282,8 +296,6 @@ def _single(item: Item, prefix: bytes, *, omit_default: bool, number: int = 1) -
     """Return the writer of single values that are no nulls, with the tag before each."""
     if item.enum is not None:
         return enum_writer(item.enum, unknown_prefix(item.enum), prefix, omit_default=omit_default)
-    if item.logical == TIMESTAMP:
-        return timestamp_writer(prefix)
     if item.logical is not None:
         body = WRITERS[item.logical]
         return by_distinct(lambda value: delimited(prefix, body(value)))
@@ -381,7 +393,7 @@ class MessageValues:
     def encode(self, block: Block) -> Written:
         """Return the bytes of messages."""
         if block.origin is not None and block.origin.codec is self:
-            return list(block.origin.texts), {}
+            return block.origin.texts, {}
         return self._writer.write(block)
 
     def converted(self, block: Block) -> Written:
@@ -445,7 +457,7 @@ class Protobuf:
     def encode(self, block: Block) -> Sequence[bytes | None]:
         """See `Codec.encode`."""
         if block.origin is not None and block.origin.codec is self:
-            return list(block.origin.texts)
+            return block.origin.texts
         return attempt(*self._writer.write(block))
 
     def converted(self, block: Block) -> Written:
@@ -566,7 +578,7 @@ class _RegistryPlan:
         if block.kind == "null":
             return [None] * len(block), {}
         if block.origin is not None and block.origin.codec is self:
-            return list(block.origin.texts), {}
+            return block.origin.texts, {}
         try:
             texts, errors = self._writer.write(block)
         except RecordError as error:

@@ -21,7 +21,7 @@ from turnout.codecs.protobuf.scalars import FIXED32, FIXED64, LENGTH, READERS, T
 from turnout.errors import RecordError
 from turnout.loops import protobuf as loops
 from turnout.records import Block, Moment, Origin, Positions
-from turnout.records.spans import Bounds, EncodedColumn, Slices
+from turnout.records.spans import Bounds, EncodedColumn, PatchedColumn, Slices, joined_bytes
 from turnout.records.types import (
     Column,
     Columns,
@@ -115,23 +115,26 @@ class _PassedColumn(NamedTuple):
             ends,
         )
 
-    def retagged(self) -> list[bytes]:
+    def retagged(self) -> Slices:
         """Return the bytes of each value under the field's number."""
         wire = WIRE_TYPES[self.form.kind]
         old, new, content = len(tag(self.source.number, wire)), tag(self.form.number, wire), self.column.content
         bounds = zip(*(edge.tolist() for edge in self.column.bounds), strict=True)
-        return [new + content[begin + old : end] if begin < end else b"" for begin, end in bounds]
+        copies = [new + content[begin + old : end] if begin < end else b"" for begin, end in bounds]
+        joined, offsets = joined_bytes(copies)
+        return joined, (offsets[:-1], offsets[1:])
 
 
-def passed_bytes(columns: Mapping[str, tuple[Column, Form | None]]) -> dict[str, Slices | list[bytes]]:
+def passed_bytes(columns: Mapping[str, tuple[Column, Form | None]]) -> dict[str, Slices]:
     """Return the bytes of columns as fields of the given forms; columns of which only values can be written are absent.
 
     Columns with equal numbers are slices of their content. Where columns of one content only have other numbers, the
     content is copied once with the new tags, so that adjacent fields are still copied as one slice.
     """
-    found: dict[str, Slices | list[bytes]] = {}
+    found: dict[str, Slices] = {}
     by_content: dict[int, dict[str, _PassedColumn]] = {}
     for name, (column, form) in columns.items():
+        column = column.base if type(column) is PatchedColumn else column
         if form is None or not isinstance(column, EncodedColumn) or not isinstance(column.form, Form):
             continue
         if column.form._replace(number=form.number) == form:
@@ -223,13 +226,11 @@ class Passer:
 
     def columns(self, payloads: Sequence[bytes]) -> tuple[Columns, Mask]:
         """Return the columns of messages, and which of them are well-formed; of the others they are arbitrary."""
-        raw = b"".join(payloads)
+        raw, edges = joined_bytes(payloads)
         content: Octets = np.frombuffer(raw, np.uint8)
-        sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
-        ends: RowIds = np.cumsum(sizes)
         offsets = np.empty((len(self._fields) + 1, len(payloads)), np.int64)
         failed = np.zeros(len(payloads), np.uint8)
-        loops.find_fields(content, ends - sizes, ends, self._tags, self._edges, self._kinds, offsets.ravel(), failed)
+        loops.find_fields(content, edges[:-1], edges[1:], self._tags, self._edges, self._kinds, offsets.ravel(), failed)
         columns = {
             field.member.name: _column(field, raw, content, (offsets[at], offsets[at + 1]))
             for at, field in enumerate(self._fields)
@@ -255,7 +256,16 @@ def _column(field: _Field, raw: bytes, content: Octets, bounds: Bounds) -> Encod
         present_values = iter(values)
         return [next(present_values) if is_present else absent for is_present in present.tolist()]
 
-    return EncodedColumn(field.form, raw, bounds, read, nullable=field.form.nullable)
+    def find_texts(bounds: Bounds) -> Bounds:
+        begins, ends = map(np.ascontiguousarray, bounds)
+        texts = begins.copy()
+        present = np.flatnonzero(ends > begins)
+        texts[present] = _numbers(field, content, begins[present], ends[present])
+        return texts, ends
+
+    is_text = field.form.kind == _KINDS.TYPE_STRING and default is None and convert is None
+    nullable = field.form.nullable
+    return EncodedColumn(field.form, raw, bounds, read, nullable=nullable, find_texts=find_texts if is_text else None)
 
 
 def _kind(kind: int, wire: int) -> int:
@@ -265,13 +275,18 @@ def _kind(kind: int, wire: int) -> int:
     return loops.VARINT if wire == VARINT else _SIZES[wire]
 
 
+def _numbers(field: _Field, content: Octets, begins: RowIds, ends: RowIds) -> RowIds:
+    """Return the numbers of a field that each message has, or the offsets of its contents."""
+    numbers = np.empty(len(begins), np.int64)
+    begins, ends = np.ascontiguousarray(begins), np.ascontiguousarray(ends)
+    loops.read_values(content, begins, ends, len(field.tag), field.kind, numbers)
+    return numbers
+
+
 def _values(field: _Field, raw: bytes, content: Octets, begins: RowIds, ends: RowIds) -> NewColumn:
     """Return the values of a field that each message has, as the library has them."""
     kind = field.form.kind
-    numbers = np.empty(len(begins), np.int64)
-    loops.read_values(
-        content, np.ascontiguousarray(begins), np.ascontiguousarray(ends), len(field.tag), field.kind, numbers
-    )
+    numbers = _numbers(field, content, begins, ends)
     if kind in _FIXED:
         form = np.dtype(_FIXED[kind])
         found: NewColumn = content[numbers[:, None] + np.arange(form.itemsize)].view(form).ravel().tolist()

@@ -6,10 +6,9 @@ Each value is a piece with its tag before it. The logical types are Timestamp, D
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
-from itertools import repeat
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -20,9 +19,11 @@ from turnout.base.varint import ONE_BYTE_VARINTS, varint, zigzag_varint
 from turnout.codecs.json_nodes import EXACT, LARGEST, day_of
 from turnout.codecs.protobuf.descriptors import DATE, DECIMAL, TIME_OF_DAY
 from turnout.errors import RecordError
+from turnout.loops import times
 from turnout.loops.protobuf import FIRST_SECOND, LAST_SECOND, NANOS_PER_MILLI
 from turnout.records import Moment
-from turnout.records.types import Column, DynamicValue
+from turnout.records.spans import Slices
+from turnout.records.types import Column, DynamicValue, Offsets
 
 VARINT: Final = 0
 FIXED64: Final = 1
@@ -225,8 +226,6 @@ def enum_writer(enum: EnumDescriptor, unknown_prefix: str, prefix: bytes, *, omi
     return by_distinct(piece)
 
 
-_EXACT_TYPES: Final = frozenset({int, Moment})
-
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 
 _MAX_BYTES: Final = LARGEST * 5 // 12
@@ -278,27 +277,20 @@ READERS: Final[Mapping[str, Callable[[object], Moment | Decimal]]] = {
 """Full name of the message → its value."""
 
 
-def timestamp_writer(prefix: bytes) -> Callable[[Sequence[object]], list[bytes]]:
-    """Return the writer of a column of Timestamps, each with *prefix* before its length."""
-    heads = [prefix + bytes((size,)) for size in range(32)]
-
-    def column(moments: Sequence[Any]) -> list[bytes]:
-        if not _EXACT_TYPES.issuperset(map(type, moments)):
-            moments = list(map(_millis, moments))
-        pairs = list(map(divmod, moments, repeat(1000)))
-        seconds = {second: _second(second) for second in {second for second, _ in pairs}}
-        nanos = {milli: _numbers(0, milli * NANOS_PER_MILLI) for milli in {milli for _, milli in pairs}}
-        return [
-            heads[len(seconds[second]) + len(nanos[milli])] + seconds[second] + nanos[milli] for second, milli in pairs
-        ]
-
-    return column
+def timestamp_slices(moments: Offsets, prefix: bytes) -> Slices | None:
+    """Return the Timestamps of a column of milliseconds; None where one cannot be written."""
+    out = np.empty(len(moments) * (len(prefix) + times.MAX_TIMESTAMP), np.uint8)
+    offsets = np.empty(len(moments) + 1, np.int64)
+    if times.write_timestamps(moments, np.frombuffer(prefix, np.uint8), out, offsets):
+        return None
+    return out[: offsets[-1]].tobytes(), (offsets[:-1], offsets[1:])
 
 
-def _second(second: int) -> bytes:
+def _write_timestamp(moment: object) -> bytes:
+    second, milli = divmod(_millis(moment), 1000)
     if not FIRST_SECOND <= second <= LAST_SECOND:
         raise ValueError(f"expected a time of the years 1 to 9999, found {second * 1000} milliseconds since 1970")
-    return _numbers(second)
+    return _numbers(second, milli * NANOS_PER_MILLI)
 
 
 def _write_date(moment: object) -> bytes:
@@ -343,6 +335,7 @@ def _numbers(*numbers: int) -> bytes:
 
 
 WRITERS: Final[Mapping[str, Callable[[object], bytes]]] = {
+    TIMESTAMP: _write_timestamp,
     DATE: _write_date,
     TIME_OF_DAY: _write_time,
     DECIMAL: _write_decimal,

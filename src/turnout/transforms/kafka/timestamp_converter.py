@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import ClassVar, Self, cast
+from typing import ClassVar, Self
 
 from turnout.base.clocks import MILLISECONDS_PER_DAY
 from turnout.base.startup import np
@@ -14,8 +14,8 @@ from turnout.loops import times as loops
 from turnout.records import Batch, Block, Field, Moment, Schema, Shape
 from turnout.records.block import choosing
 from turnout.records.schema import DATE, TIME, TIMESTAMP, class_of
-from turnout.records.spans import SCHEMALESS, NumberColumn, SpanColumn, replaced
-from turnout.records.types import Column, Convert, DynamicValue, Value
+from turnout.records.spans import SCHEMALESS, Bounds, EncodedColumn, NumberColumn, SpanColumn, replaced
+from turnout.records.types import Column, Convert, DynamicValue, Octets, Value
 from turnout.transforms.base import (
     REPLACE_NULL,
     ByFields,
@@ -123,13 +123,14 @@ class Conversion:
         """
         kind = {"Timestamp": Moment, "unix": int}.get(self.target)
         milliseconds = self.target != "unix" or self.precision == "milliseconds"
-        is_text = type(column) is SpanColumn and column.kind.form in (SCHEMALESS, "string")
-        if not is_text or kind is None or not self._template or not milliseconds:
+        found = _texts_of(column) if kind is not None and self._template and milliseconds else None
+        if found is None or kind is None or self._template is None:
             return convert(column, memo, errors)
-        data, bounds = cast("SpanColumn", column).data_bounds()
+        data, (begins, ends), quotes = found
         times, undecided = np.zeros(len(column), np.int64), np.zeros(len(column), np.uint8)
         numbers = NumberColumn(times, kind)
-        if not loops.read_times(data, *bounds, np.frombuffer(self._template, np.uint8), times, undecided):
+        template = np.frombuffer(self._template, np.uint8)
+        if not loops.read_times(data, begins, ends, quotes, template, times, undecided):
             return numbers
         others = np.flatnonzero(undecided)
         wrong: Errors = {}
@@ -169,6 +170,15 @@ class Conversion:
             case "Time":
                 return lambda millis: Moment(millis % MILLISECONDS_PER_DAY)
         return Moment
+
+
+def _texts_of(column: Column) -> tuple[Octets, Bounds, int] | None:
+    """Return the bytes with the texts of a column, their bounds, and 1 if these have quotes; None if not known."""
+    if type(column) is SpanColumn and column.kind.form in (SCHEMALESS, "string"):
+        return (*column.data_bounds(), 1)
+    if type(column) is EncodedColumn and column.find_texts is not None:
+        return np.frombuffer(column.content, np.uint8), column.find_texts(column.bounds), 0
+    return None
 
 
 def _checked(value: Value, kind: type, expected: str) -> DynamicValue:
