@@ -23,7 +23,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 MOST_LINES = 780
 """Maximum number of lines of a module."""
-MOST = {"modules": 480, "code_lines": 102_960, "any": 210}
+MOST = {"modules": 480, "code_lines": 102_946, "any": 210}
 """Limits of the whole package."""
 
 
@@ -55,6 +55,8 @@ FORMS = (
     Forms("match subscriptions", "conditions.model:evaluate", "loops.match:match"),
     Forms("read Avro", "codecs.avro.reading:reader_of", "loops.avro:find_fields"),
     Forms("read Protobuf", "codecs.protobuf.reading:MessageReader", "loops.protobuf:find_fields"),
+    Forms("write Avro", "codecs.avro.codec:column_writer", "loops.texts:weave"),
+    Forms("write Protobuf", "codecs.protobuf.scalars:scalar_writer", "loops.texts:weave"),
     Forms("read typed JSON", "codecs.json_reading:Reader", "loops.json:scan_fields"),
     Forms("read times", "transforms.java.times:time_parser", "loops.times:read_times"),
     Forms("write times", "records.text:iso_of", "loops.times:write_numbers"),
