@@ -189,6 +189,29 @@ def test_lines_that_are_no_records(
     assert result.counts.conserved
 
 
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_names_that_no_part_of_a_record_has(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, stream: bool
+) -> None:
+    """They are not read, as before; a warning says so, for a misspelt value is a null one."""
+    files = tmp_path / "in"
+    spark.createDataFrame([("a", "v", 1)], "topic string, vlaue string, partition int").write.format(kind).save(
+        str(files)
+    )
+    source = f"{{format: {kind}, path: {files}, stream: {str(stream).lower()}}}"
+    route = (
+        f"name: r\nsource: {source}\nsink: {{format: json, path: {tmp_path}/out}}\ncheckpoint: {tmp_path}/checkpoint"
+    )
+
+    ts.run(Route.parse(route), spark, once=True)
+
+    warnings = [record.getMessage() for record in caplog.records if record.name == "turnout.spark.formats.tables"]
+    parts = "topic, partition, offset, key, value, headers, timestamp"
+    assert warnings == [f"{files}: 'vlaue' is not read; did you mean \"value\"? (a record has {parts})"]
+    assert [row["topic"] for row in delivered(tmp_path)] == ["a"]
+
+
 def test_names_in_the_header_of_a_csv_file(spark: SparkSession, tmp_path: Path) -> None:
     """Columns in another order are refused: by their positions values would be topics."""
     (tmp_path / "in.csv").write_text("value,topic,partition,offset,key,headers,timestamp\nv,t,0,1,k,,\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 
+from turnout.base.terminal import did_you_mean
 from turnout.codecs import Codec, Format, codec_of
 from turnout.codecs.arrow_columns import schema_of_arrow
 from turnout.codecs.avro.connect_schema import connect_schema_of
@@ -32,7 +34,7 @@ from turnout.routes.endpoints.tables import topic_pieces
 from turnout.routes.rows import ColumnRule, RowPlan, plan_rows
 from turnout.routes.values import listed
 from turnout.runtime.endpoints import EndpointProbe
-from turnout.spark.columns import HEADERS, as_texts, foreign, from_texts, map_in_arrow, with_record_names
+from turnout.spark.columns import HEADERS, as_texts, case_rule, foreign, from_texts, map_in_arrow, with_record_names
 from turnout.spark.endpoints import RECORD_COLUMNS, BatchId, ReadOptions, SparkEndpoint
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
     from turnout.spark.history.diff import RecordSpan
 
+
+_log = logging.getLogger(__name__)
 
 _LIMITED_TEXTS: Final = frozenset({1, 12, -15, -9})
 """The numbers of Java's types CHAR, VARCHAR, NCHAR and NVARCHAR."""
@@ -419,6 +423,11 @@ _CSV: Final = {
 }
 """Options of CSV for a sink, and for a source: values may have blanks at their ends, and several lines."""
 
+_PARTS: Final = ", ".join(_TYPES)
+_SAMPLED_LINES: Final = 200
+_MOST_NAMES: Final = 20
+"""Names of which a warning is given."""
+
 _CORRUPT: Final = "_corrupt_record"
 """Column in which Spark keeps a line that it cannot read with all its columns; without, what it cannot read is null."""
 
@@ -455,9 +464,28 @@ class FileEndpoint(SparkEndpoint):
         else:
             declared = {} if source.format == "parquet" else {"schema": schema}
             loaded = spark.read.format(source.format).options(**kept).load(source.path, **declared)
+        self._warn_of_other_names(spark)
         if source.format == "parquet":
             return from_texts(loaded if source.stream else _as_records(loaded))
         return from_texts(_with_problems(loaded, has_json_headers=self._is_csv))
+
+    def _warn_of_other_names(self, spark: SparkSession) -> None:
+        """Warn of columns, or names in the first lines of JSON, that no part of a record has: Spark reads past them."""
+        path, options = cast("FileSource", self.endpoint).path, self.endpoint.options()
+        try:
+            if self.endpoint.format == "parquet":
+                names = set(spark.read.options(**options).parquet(path).columns)
+            else:
+                lines = spark.read.options(**options).text(path).limit(_SAMPLED_LINES)
+                rows = lines.select(F.explode(F.json_object_keys("value")).alias("name")).distinct().collect()
+                names = {row["name"] for row in rows}
+        except PySparkException:
+            # The folder of a stream may be empty, and reading reports the mistakes of files.
+            return
+        # Columns of Parquet are found whatever their case, unless Spark compares it; names of JSON are not.
+        rule = case_rule(spark) if self.endpoint.format == "parquet" else str
+        for name in sorted(name for name in names if rule(name) not in _TYPES)[:_MOST_NAMES]:
+            _log.warning("%s: %r is not read%s (a record has %s)", path, name, did_you_mean(name, _TYPES), _PARTS)
 
     def recorded(self, spark: SparkSession, span: RecordSpan) -> DataFrame:
         """Return the rows in a span; a bound excludes rows without its offset or timestamp."""
@@ -490,12 +518,11 @@ def within(rows: DataFrame, span: RecordSpan) -> DataFrame:
 
 def _with_problems(loaded: DataFrame, *, has_json_headers: bool) -> DataFrame:
     """Return rows of texts with the reason of those that are no records, whose value is their line."""
-    columns = ", ".join(_TYPES)
     line = F.col(_CORRUPT)
-    reason = F.when(line.isNotNull(), f"the line does not fit the columns of a record: {columns}")
+    reason = F.when(line.isNotNull(), f"the line does not fit the columns of a record: {_PARTS}")
     reason = reason.when(
         F.forall(F.array(*(F.col(name).isNull() for name in _TYPES)), lambda one: one),
-        f"the row has none of the columns of a record: {columns}",
+        f"the row has none of the columns of a record: {_PARTS}",
     )
     headers = F.col("headers")
     if has_json_headers:
