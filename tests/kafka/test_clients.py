@@ -3,14 +3,49 @@
 from __future__ import annotations
 
 import random
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.errors import ConfigError
-from turnout.kafka.clients import ErrorWatch, PartitionProgress, consumer_of, producer_of
+from turnout.kafka.clients import ErrorWatch, PartitionProgress, consumer_of, polled, producer_of
 from turnout.kafka.options import KafkaOptions
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+
+class Arriving:
+    """Consumer whose messages arrive at times."""
+
+    def __init__(self, *messages: tuple[float, str | None]) -> None:
+        begun = time.monotonic()
+        self._messages = [(begun + at, SimpleNamespace(error=lambda error=error: error)) for at, error in messages]
+
+    def consume(self, most: int, seconds: float) -> list[SimpleNamespace]:
+        until = time.monotonic() + seconds
+        while self._messages and self._messages[0][0] > time.monotonic() and time.monotonic() < until:
+            time.sleep(0.01)
+        taken = [message for at, message in self._messages[:most] if at <= time.monotonic()]
+        del self._messages[: len(taken)]
+        return taken
+
+
+def test_records_are_gathered_behind_the_first() -> None:
+    """Those that come shortly after the first one are polled with it; behind the end of a partition none is awaited."""
+    record, end = None, "_PARTITION_EOF"
+
+    def sizes(*messages: tuple[float, str | None], gather: float) -> list[int]:
+        consumer = cast("Consumer", Arriving(*messages))
+        return [len(polled(consumer, 5, 10, gather)) for _ in range(2)]
+
+    assert sizes((0, record), (0.2, record), gather=1.0) == [2, 0]
+    assert sizes((0, record), (0.2, record), gather=0.0) == [1, 1]
+    assert sizes((0, end), (0.2, record), gather=1.0) == [1, 1]
 
 
 def test_a_property_that_the_client_does_not_know() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from tests.runtime.fakes import FakeRevisions, read
 from tests.streams import own_stream
@@ -25,7 +27,7 @@ from turnout.runtime import open_task
 from turnout.runtime.driver import OpenSplitServer
 from turnout.runtime.nats.source import SourceOptions, opened, report_loss
 from turnout.runtime.open_splits import OpenProgress, OpenSplits, ProgressFolder
-from turnout.runtime.open_task import OpenTask
+from turnout.runtime.open_task import OpenRecords, OpenTask
 from turnout.runtime.publishing import TaskTally
 from turnout.spark.formats.nats.reading import OpenSplit
 
@@ -43,6 +45,7 @@ class Sink:
     duplicates: int = 0
     fails_at: int | None = None
     transaction_seconds: float | None = None
+    gather_seconds: float = 0.0
     is_outdated: bool = False
 
     prepared: list[int | None] = field(default_factory=list)
@@ -172,6 +175,38 @@ def test_acknowledgements_are_waited_for_when_no_message_comes(scene: Scene, mon
     thread.join(30)
 
     assert sink.collected[0] == 0
+
+
+class Batches:
+    """Records of a source: some batches, and when the task has come back for the next one."""
+
+    next, time, repeats, pending = 1, None, False, 0
+
+    def __init__(self, sizes: Sequence[int], end: Callable[[], None]) -> None:
+        self.sizes, self.end = sizes, end
+        self.seconds: list[float] = []
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for size in self.sizes:
+            begun = time.monotonic()
+            yield pa.RecordBatch.from_pydict({"offset": list(range(size))})
+            self.seconds.append(time.monotonic() - begun)
+        self.end()
+        yield pa.RecordBatch.from_pydict({"offset": []})
+
+    def wait_at_most(self, seconds: float) -> None:
+        """Wait for nothing."""
+
+
+def test_records_are_gathered_behind_many(scene: Scene) -> None:
+    """Behind eight records and more the task pauses for as long as the sink says; behind fewer it does not."""
+    task = scene.task(sink := Sink(gather_seconds=0.5), TaskTally())
+    records = Batches([7, 8, 1], scene.splits.close)
+    task._opens = lambda *_: nullcontext(cast("OpenRecords", records))
+    task.run()
+
+    assert len(sink.published) == 16
+    assert [seconds >= 0.5 for seconds in records.seconds] == [False, True, False]
 
 
 def test_a_position_is_recorded_when_its_messages_are_stored(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,13 +34,11 @@ from turnout.nats.jetstream import (
 from turnout.nats.jetstream.config import RawMessage
 from turnout.nats.jetstream.errors import SubscriptionClosedError
 from turnout.nats.protocol.headers import Headers
-from turnout.nats.protocol.options import ConnectionOptions
-from turnout.nats.wire.packing import pack_lists
 from turnout.routes import Route
 from turnout.routes.document import ScheduledPart
 from turnout.routes.endpoints import KafkaSink, NatsSink
 from turnout.runtime.kafka.publisher import KafkaSinkOptions
-from turnout.runtime.nats.sink import SinkOptions, lines_of_listed
+from turnout.runtime.nats.sink import SinkOptions
 from turnout.runtime.preflight import make_delay_stream
 from turnout.runtime.publishing import SinkPublisher
 
@@ -248,15 +246,7 @@ class DelayLeader:
 
     async def _send(self, sink: int, some: Sequence[tuple[_Waiting, RawMessage]]) -> list[tuple[_Waiting, StreamError]]:
         """Publish messages to one sink, and return those that it refuses."""
-        refused: dict[int, StreamError] = {}
-        messages = _messages_of([message for _, message in some])
-        publisher = self._publisher(sink)
-
-        def send() -> None:
-            publisher.send(messages, refused.__setitem__)
-            publisher.flush()
-
-        await asyncio.to_thread(send)
+        refused = await self._store(sink, [message for _, message in some])
         if refused and self.route.dead_letter is not None:
             await self._bury(some, refused)
             self.counts.refused += len(refused)
@@ -272,15 +262,19 @@ class DelayLeader:
         assert self.route.dead_letter is not None
         sink, topic = self._addresses.split(self.route.dead_letter.topic)
         letters = [_letter(some[index][1], topic, str(reason)) for index, reason in refused.items()]
-        publisher, wrong = self._publisher(sink), dict[int, StreamError]()
+        for reason in (await self._store(sink, letters)).values():
+            raise StreamError(f"a dead letter cannot be written to {topic!r}: {reason}")
+
+    async def _store(self, sink: int, messages: Sequence[RawMessage]) -> dict[int, StreamError]:
+        """Publish messages to one sink, wait until each is stored or refused, and return those that are refused."""
+        publisher, refused = self._publisher(sink), dict[int, StreamError]()
 
         def send() -> None:
-            publisher.send(_messages_of(letters), wrong.__setitem__)
+            publisher.send(_messages_of(messages), refused.__setitem__)
             publisher.flush()
 
         await asyncio.to_thread(send)
-        for reason in wrong.values():
-            raise StreamError(f"a dead letter cannot be written to {topic!r}: {reason}")
+        return refused
 
     def _refuse(self, waiting: _Waiting, reason: StreamError) -> None:
         """Let a refused message wait for a further attempt, as there is no other place for it."""
@@ -318,22 +312,14 @@ class DelayLeader:
             if sink.can_wait:
                 with suppress(StreamError, ConnectionError):
                     await asyncio.to_thread(self._publisher, number)
-        await asyncio.to_thread(_warm_up)
+        # The first message would wait for it.
+        await asyncio.to_thread(compile_loops)
 
     async def _close(self) -> None:
         publishers, self._publishers = list(self._publishers.values()), {}
         for publisher in publishers:
             with suppress(StreamError, ConnectionError):
                 await asyncio.to_thread(publisher.close)
-
-
-def _warm_up() -> None:
-    """Load what the first message needs, which takes a second: pack one that is not sent."""
-    compile_loops()
-    message = RawMessage(subject="a", sequence=1, data=b"", headers={TO: ["a"], IDENTITY: ["a"]}, time=None)
-    messages = _messages_of([message])
-    options = SinkOptions(ConnectionOptions.from_mapping({"servers": "nats://127.0.0.1"}))
-    pack_lists([b"a"], [b""], lines_of_listed(messages, options), b"a")
 
 
 def _due_of(message: Message) -> int | None:

@@ -105,9 +105,14 @@ def patiently(options: KafkaOptions, step: Callable[[], _Result]) -> _Result:
             time.sleep(RETRY_SECONDS)
 
 
-def polled(consumer: Consumer, seconds: float, most: int) -> list[Message]:
-    """Return the messages and events that have arrived, *most* of them, after a wait of *seconds* for the first."""
+def polled(consumer: Consumer, seconds: float, most: int, gather: float = 0.0) -> list[Message]:
+    """Return the messages and events that have arrived, *most* of them, after a wait of *seconds* for the first.
+
+    Messages that come within *gather* seconds after the first are among them.
+    """
     first: list[Message] = consumer.consume(1, seconds)
+    if gather and first and first[0].error() is None:
+        time.sleep(gather)
     return first + consumer.consume(most - 1, 0) if first else first
 
 

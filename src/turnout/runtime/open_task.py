@@ -39,6 +39,9 @@ _COLLECT_SECONDS: Final = 0.02
 """Seconds between two checks of acknowledgements while messages arrive."""
 
 
+_MANY_RECORDS: Final = 8
+"""Records of a batch, behind which others are gathered for `OpenSink.gather_seconds`."""
+
 _HELD_RECORDS: Final = 10_000
 """Records of a transaction, about, after which it is committed early: they are held to make it again if it fails."""
 
@@ -119,6 +122,7 @@ class OpenSink(Protocol):
         duplicates: number of messages that the sink had already.
         is_outdated: True once after a change of certificates: another task connects with the new ones.
         transaction_seconds: longest time between two commits of a sink with transactions; None without.
+        gather_seconds: pause behind a batch of many records, so that the next one has as many; 0 for none.
     """
 
     delivery: Histogram
@@ -129,6 +133,9 @@ class OpenSink(Protocol):
 
     @property
     def transaction_seconds(self) -> float | None: ...  # noqa: D102 - described above
+
+    @property
+    def gather_seconds(self) -> float: ...  # noqa: D102 - described above
 
     def open(self) -> None:
         """Connect before there is anything to deliver."""
@@ -255,6 +262,8 @@ class OpenTask:
             if self._transaction is not None:
                 longest = self._transaction.wait(now)
             records.wait_at_most(max(0.0, min(longest, until - now)))
+            if batch.num_rows >= _MANY_RECORDS and not records.pending:
+                time.sleep(self._sink.gather_seconds)
         self._commit(session, records)
 
     def _publish(self, batch: ArrowBatch | ListedRecords) -> None:

@@ -26,7 +26,7 @@ from turnout.engine.result import Result
 from turnout.errors import StreamError
 from turnout.kafka.clients import INVALID_RECORD, INVALID_TIMESTAMP
 from turnout.records.published import TOO_LARGE, Published, Refuse
-from turnout.runtime.kafka.publisher import KafkaPublisher, KafkaSinkOptions, Slot
+from turnout.runtime.kafka.publisher import GATHER_SECONDS, KafkaPublisher, KafkaSinkOptions, Slot
 
 if TYPE_CHECKING:
     from turnout.engine import Messages
@@ -237,6 +237,11 @@ class Publishers:
         """Longest time between two commits of an open split, which has one sink with transactions; None without."""
         sinks = (sink for sink in self._sinks if isinstance(sink, KafkaSinkOptions) and sink.is_transactional)
         return next((sink.transaction_seconds for sink in sinks), None)
+
+    @property
+    def gather_seconds(self) -> float:
+        """Pause behind many records of an open split; 0 without a Kafka sink, which has fewer requests by it."""
+        return GATHER_SECONDS if any(isinstance(sink, KafkaSinkOptions) for sink in self._sinks) else 0.0
 
     @property
     def is_outdated(self) -> bool:
