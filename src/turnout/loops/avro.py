@@ -197,7 +197,18 @@ def find_fields(
         for field in range(len(fields)):
             edges[field * count + row] = at
             if failed[row] == 0:
-                behind = _end(data, at, end, nodes, inner, fields[field], stack)
+                node = fields[field]
+                base = node * NODE_FIELDS
+                begin = at
+                if nodes[base] == UNION and at < end and data[at] & 1 == 0 and data[at] < min(2 * nodes[base + 2], 128):
+                    # Mostly the branch is a single byte, and what follows has no others in it.
+                    node = inner[nodes[base + 1] + data[at] // 2]
+                    base = node * NODE_FIELDS
+                    begin = at + 1
+                if nodes[base] < RECORD:
+                    behind = _simple_end(data, begin, end, nodes[base], nodes[base + 1])
+                else:
+                    behind = _end(data, begin, end, nodes, inner, node, stack)
                 if behind < 0:
                     failed[row] = 1
                 else:

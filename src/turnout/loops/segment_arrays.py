@@ -432,6 +432,41 @@ def _key_of(
 
 
 @compiled
+def fill_values(bounds: Int64s, keys: Int32s, rows: int, numbers: Int64Buffer) -> tuple[int, int]:
+    """Write the values of columns message by message; see `Messages`.
+
+    Args:
+        bounds: begin of each value of the first column, of the second, and so on; then the end of each, which comes
+            before the begin where a message has none.
+        keys: number of each column's key.
+        rows: how many messages there are.
+        numbers: receives the starts, rows and values, with zeros behind them.
+
+    Returns:
+        The number of values, and the bytes of the longest one.
+    """
+    first = at = STARTS + 2 * rows
+    ends, longest = len(keys) * rows, 0
+    for row in range(rows):
+        numbers[STARTS + 2 * row] = (at - first) // VALUE
+        for column in range(len(keys)):
+            begin, end = bounds[column * rows + row], bounds[ends + column * rows + row]
+            if end >= begin:
+                numbers[at + VALUE_KEY] = keys[column]
+                numbers[at + VALUE_BEGIN] = begin
+                numbers[at + VALUE_END] = end
+                numbers[at + VALUE_VARIANT] = -1
+                at += VALUE
+                longest = max(longest, end - begin)
+        numbers[STARTS + 2 * row + 1] = (at - first) // VALUE
+    for index in range(at, len(numbers)):
+        numbers[index] = 0
+    numbers[ROWS], numbers[VALUES], numbers[VARIANTS], numbers[GIVEN_AT] = STARTS, first, at, at
+    numbers[GIVEN_ANSWERS] = at + rows + 1
+    return (at - first) // VALUE, longest
+
+
+@compiled
 def read_objects(
     data: ByteBuffer,
     size: int,

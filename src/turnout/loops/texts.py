@@ -395,7 +395,7 @@ def _is_text(data: Bytes, at: int, end: int) -> bool:
     while at < end:
         byte = data[at]
         if byte < 0x80:
-            at += 1
+            at += 8 if at + 8 <= end and word_at(data, at) & _HIGH_BITS == 0 else 1
             continue
         if byte < 0xC2 or byte > 0xF4:
             return False

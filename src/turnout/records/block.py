@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from turnout.base.startup import np
 from turnout.records.schema import Schema
-from turnout.records.spans import EncodedColumn, MixedObjects
+from turnout.records.spans import ArrowBytes, EncodedColumn, MixedObjects
 from turnout.records.types import Column, Columns, ConvertColumn, DynamicValue, NewColumn, Value
 
 if TYPE_CHECKING:
@@ -309,7 +309,9 @@ class Block:
 def choosing(indices: Positions, count: int) -> ConvertColumn:
     """Return a function that does what that of `taking` does, without decoding a column that is still encoded."""
     plain = taking(indices, count)
-    return lambda column: column.chosen(indices, plain) if isinstance(column, EncodedColumn) else plain(column)
+    return lambda column: (
+        column.chosen(indices, plain) if isinstance(column, EncodedColumn | ArrowBytes) else plain(column)
+    )
 
 
 def taking(indices: Positions, count: int) -> ConvertColumn:

@@ -25,7 +25,7 @@ Slices: TypeAlias = "tuple[bytes, Bounds]"
 
 
 class ArrowBytes(Sequence["bytes | None"]):
-    """Bytes of an Arrow array without nulls, of which objects are made at the first access to one.
+    """Bytes of an Arrow array without nulls, of which objects are made as they are asked for, and all where many are.
 
     Args:
         array: the array, of the type ``binary``.
@@ -38,6 +38,7 @@ class ArrowBytes(Sequence["bytes | None"]):
 
     def __init__(self, array: Binaries) -> None:
         self.array = array
+        self._reads = 0
 
     @classmethod
     def of_offsets(cls, data: Octets, offsets: Offsets) -> Sequence[bytes]:
@@ -60,7 +61,7 @@ class ArrowBytes(Sequence["bytes | None"]):
         raw, offsets = joined_bytes(self)
         return [raw[begin:end] for begin, end in pairwise(offsets.tolist())]
 
-    def chosen(self, indices: Offsets) -> ArrowBytes:
+    def chosen(self, indices: Offsets, take: Callable[[Column], Column]) -> ArrowBytes:  # noqa: ARG002 - as columns
         """Return the values at some indices."""
         return ArrowBytes(self.array.take(pa.array(indices)))
 
@@ -68,7 +69,10 @@ class ArrowBytes(Sequence["bytes | None"]):
         return len(self.array)
 
     def __getitem__(self, index: int | slice) -> DynamicValue:
-        return self._listed[index]
+        self._reads += 1
+        if self._reads > MAX_LISTED_VALUES or isinstance(index, slice):
+            return self._listed[index]
+        return self.array[index].as_py()
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._listed)
@@ -293,14 +297,20 @@ class Texts:
         spans: begin of each value in the data, those of a text adjacent; in the other half the end of each.
     """
 
-    __slots__ = ("data", "firsts", "offsets", "spans", "texts")
-
     def __init__(self, texts: Sequence[bytes], data: Octets, offsets: Offsets, firsts: Offsets, spans: Offsets) -> None:
         self.texts = texts
         self.data = data
         self.offsets = offsets
         self.firsts = firsts
         self.spans = spans
+
+    @cached_property
+    def has_escapes(self) -> bool:
+        """True if a string may not be what is between its quotes."""
+        return bool((self.data == _BACKSLASH).any())
+
+
+_BACKSLASH: Final = 92
 
 
 class Spans:

@@ -457,13 +457,15 @@ class ByTopic(Generic[T]):
 
     Attributes:
         has_failed: whether it has for any topic.
+        mask: the last results of a predicate, and these as a mask.
     """
 
-    __slots__ = ("_answers", "_latest", "function", "has_failed")
+    __slots__ = ("_answers", "_latest", "function", "has_failed", "mask")
 
     def __init__(self, function: Callable[[str | None], T]) -> None:
         self.function = function
         self.has_failed = False
+        self.mask: tuple[object, Mask | None] = None, None
         self._answers: dict[str | None, T | RecordError] = {}
         self._latest: tuple[Sequence[str | None], list[T | RecordError]] = (), []
 

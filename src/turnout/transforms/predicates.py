@@ -115,7 +115,11 @@ def _of_topics(batch: Batch, by_topic: ByTopic[bool], errors: Errors) -> Mask:
     """Return the result for each row's topic; records that are not alive cannot fail."""
     answers = by_topic.of(batch.topics)
     if not by_topic.has_failed:
-        return np.fromiter(answers, np.bool_, len(answers))
+        latest, mask = by_topic.mask
+        if latest is not answers or mask is None:
+            mask = np.fromiter(answers, np.bool_, len(answers))
+            by_topic.mask = answers, mask
+        return mask
     holds = np.zeros(len(batch), np.bool_)
     for row, answer in enumerate(answers):
         if isinstance(answer, RecordError):

@@ -24,6 +24,7 @@ from turnout.conditions.pattern import fold, lexemes
 from turnout.errors import RecordError
 from turnout.loops import loops_are_compiled
 from turnout.loops import segment_arrays as layout
+from turnout.records.spans import MAX_LISTED_VALUES, SpanColumn
 from turnout.records.text import texts_of_values
 from turnout.subscriptions.index.arrays import Indices, Ints, Longs, Texts
 from turnout.subscriptions.index.facts import encoded, encoded_all
@@ -225,6 +226,9 @@ class KeyNumbers:
 
     def of_columns(self, columns: Mapping[str, Column], rows: Indices) -> FlatMessages:
         """Return the values of some rows of columns by the keys of leaves."""
+        spans = self._of_spans(columns, rows)
+        if spans is not None:
+            return spans
         listed = rows.tolist()
         whole = listed == list(range(len(listed)))
         texts: list[str] = []
@@ -248,6 +252,36 @@ class KeyNumbers:
         counts: list[int] = np.bincount(owner, minlength=len(listed)).tolist()
         flat_texts = [texts[index] for index in order.tolist()]
         return self._flat(np.concatenate(numbers).take(order), flat_texts, counts, any_of_all=False)
+
+    def _of_spans(self, columns: Mapping[str, Column], rows: Indices) -> FlatMessages | None:
+        """Return the values of columns of which most are still bytes; None if texts are needed, or some are several."""
+        present = [(number, columns[key]) for number, key in enumerate(self.keys) if key in columns]
+        if len(rows) <= MAX_LISTED_VALUES or any(column.several for _, column in present):
+            return None
+        if not any(isinstance(column.values, SpanColumn) for _, column in present):
+            return None
+        try:
+            found = [(number, *_bytes_of(column, rows)) for number, column in present]
+        except UnicodeEncodeError:
+            # A lone surrogate.
+            return None
+        contents: dict[int, tuple[int, NDArray[np.uint8]]] = {}
+        size = 0
+        bounds = np.empty((2, len(found), len(rows)), np.int64)
+        for at, (_, content, begins, ends) in enumerate(found):
+            if id(content) not in contents:
+                contents[id(content)] = size, content
+                size += len(content)
+            start, _ = contents[id(content)]
+            np.add(begins, start, out=bounds[0, at])
+            np.add(ends, start, out=bounds[1, at])
+        data = np.concatenate([*(own for _, own in contents.values()), np.frombuffer(_PADDING, np.uint8)])
+        if self._varied and data.max() >= _BEYOND_ASCII:
+            return None
+        keys = np.array([number for number, *_ in found], np.int32)
+        numbers = np.empty(layout.STARTS + 3 * len(rows) + 1 + layout.VALUE * len(found) * len(rows), np.int64)
+        count, longest = layout.fill_values(bounds.reshape(-1), keys, len(rows), numbers)
+        return FlatMessages(None, count, data, numbers, len(rows), longest, False)
 
     def _flat(
         self, numbers: Iterable[int], texts: list[str], counts: Sequence[int], *, any_of_all: bool
@@ -318,6 +352,40 @@ def fixed(numbers: _Array) -> _Array:
     """Return the numbers, which are not written any more: what a loop reads."""
     numbers.flags.writeable = False
     return numbers
+
+
+def _bytes_of(column: Column, rows: Indices) -> tuple[NDArray[np.uint8], Longs, Longs]:
+    """Return bytes with the texts of some rows' values, and begin and end of each; of one that is absent end and begin.
+
+    Raises:
+        UnicodeEncodeError: a text has no bytes.
+    """
+    values = column.values
+    if isinstance(values, SpanColumn) and values.form in _ENCODED_FORMS:
+        data, (begins, ends) = values.data_bounds()
+        if values.form != "string" or not values.spans.source.has_escapes:
+            if len(rows) < len(values):
+                begins, ends = begins[rows], ends[rows]
+            is_null = data[begins] == _NULL
+            quotes = 1 if values.form == "string" else 0
+            return data, np.where(is_null, 1, begins + quotes), np.where(is_null, 0, ends - quotes)
+    own = values if len(rows) == len(values) else [values[row] for row in rows.tolist()]
+    if column.text is not None:
+        of_value = {value: column.text(value) for value in set(own) if value is not None}
+        own = list(map(of_value.get, own))
+    texts = own if None not in own else ["" if text is None else text for text in own]
+    joined = "".join(texts)
+    sizes = np.fromiter(map(len, texts if joined.isascii() else map(str.encode, texts)), np.int64, len(texts))
+    ends = np.cumsum(sizes)
+    if texts is not own:
+        sizes[[text is None for text in own]] = -1
+    return np.frombuffer(joined.encode(), np.uint8), ends - sizes, ends
+
+
+_ENCODED_FORMS: Final = frozenset({"string", "int8", "int16", "int32", "int64"})
+"""Forms of JSON whose values are their texts, but for quotes and escapes."""
+
+_NULL: Final = ord("n")
 
 
 def _append(found: Sequence[Any], texts: list[str], *, several: bool) -> NDArray[np.int64]:
