@@ -161,7 +161,7 @@ class Metadata:
 
 
 def _header(name: str, batch: Batch, rows: Positions) -> Column:
-    return Column(batch.by_row(batch.headers.last(name), rows))
+    return Column(batch.headers.last_column(name, rows))
 
 
 def _topics(batch: Batch, rows: Positions) -> Column:

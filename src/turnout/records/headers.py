@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from turnout.base.startup import DeferredModule, np
 from turnout.records.block import Positions
 from turnout.records.schema import Schema
+from turnout.records.spans import ArrowTexts
 from turnout.records.text import text_of
 from turnout.records.types import ArrowArray, Binaries, Column, Strings, Value
 
@@ -294,6 +295,21 @@ class Headers:
                 for row, value in zip(appended.rows.tolist(), appended.values, strict=True):
                     texts[row] = text_of(value, appended.schema)
         return texts
+
+    def last_column(self, name: str, rows: Positions) -> Column:
+        """Return what `last` does, of these records alone; an array of Arrow's where no objects are needed."""
+        if self._listed is None and all(appended.name != name for appended in self._appended):
+            positions = np.full(self.count, -1, np.int64)
+            named = np.flatnonzero(self._named(name))
+            # Of several of one record the last is assigned last, and wins.
+            positions[self._owners[named]] = named
+            own = positions[rows]
+            try:
+                return ArrowTexts(self._values.take(pa.array(own, mask=own < 0)).cast(pa.string()))
+            except pa.ArrowInvalid:
+                pass
+        texts = self.last(name)
+        return texts if len(rows) == self.count else [texts[row] for row in rows.tolist()]
 
     def _last_of_listed(self, name: str) -> list[str | None]:
         """Return what `last` does, of listed headers off the wire."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from turnout.base.startup import DeferredModule, np
 from turnout.loops.texts import weave
-from turnout.records.types import Binaries, Codes, Column, DynamicValue, Mask, NewColumn, Octets, Offsets
+from turnout.records.types import Binaries, Codes, Column, DynamicValue, Mask, NewColumn, Octets, Offsets, Strings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,6 +90,38 @@ class ArrowBytes(Sequence["bytes | None"]):
 
     def __repr__(self) -> str:
         return repr(self._listed)
+
+
+class ArrowTexts(Sequence["str | None"]):
+    """Texts of an Arrow array, of which objects are made at the first access to one.
+
+    Args:
+        array: the array, of the type ``string``.
+    """
+
+    def __init__(self, array: Strings) -> None:
+        self.array = array
+
+    @cached_property
+    def _listed(self) -> list[str | None]:
+        return self.array.to_pylist()  # type: ignore[no-any-return]
+
+    def bounds(self) -> tuple[Octets, Bounds]:
+        """Return bytes with the texts, and begin and end of each; of a null the end is before the begin."""
+        _, offsets, data = self.array.buffers()
+        first, is_null = self.array.offset, self.array.is_null().to_numpy(zero_copy_only=False)
+        edges = np.frombuffer(offsets, np.int32)[first : first + len(self) + 1].astype(np.int64)
+        bounds = np.where(is_null, 1, edges[:-1]), np.where(is_null, 0, edges[1:])
+        return np.frombuffer(data or b"", np.uint8), bounds
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, index: int | slice) -> DynamicValue:
+        return self._listed[index]
+
+    def __iter__(self) -> Iterator[str | None]:
+        return iter(self._listed)
 
 
 def joined_bytes(texts: Sequence[bytes] | ArrowBytes) -> tuple[bytes, Offsets]:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,12 +15,14 @@ from turnout.engine.metadata import Metadata
 from turnout.loops import segment_arrays as layout
 from turnout.records import Batch, Block, Headers
 from turnout.records.block import rows_of
-from turnout.records.spans import MAX_LISTED_VALUES, SpanColumn
+from turnout.records.headers import headers_type
+from turnout.records.spans import MAX_LISTED_VALUES, ArrowTexts, SpanColumn
 from turnout.subscriptions.index.flat_messages import Column, FlatMessages, KeyNumbers
 
 CODEC = codec_of(Format("json", schema="a STRING, n INT, m BIGINT, b STRING"))
 METADATA = Metadata({name: f"value.{name}" for name in "anmb"})
-KEYS = ("a", "n", "topic", "m", "b", "absent")
+KEYS = ("a", "n", "topic", "m", "h", "b", "absent")
+HEADERS = st.lists(st.sampled_from([b"x", b"", "Ä".encode(), None, b"y" * 90]), max_size=2)
 TEXTS = st.sampled_from(["", "x", "null", "nn", "1", "Ä", "\\u00e4", "\\ud83d\\ude00", '\\"', "7" * 200])
 VALUES = st.lists(
     st.fixed_dictionaries(
@@ -36,12 +39,23 @@ VALUES = st.lists(
 )
 
 
-def columns_of(values: list[dict[str, str]], topics: list[str | None]) -> dict[str, Column]:
+def columns_of(
+    values: list[dict[str, str]], topics: list[str | None], headers: list[list[bytes | None]]
+) -> dict[str, Column]:
     texts = [("{" + ", ".join(f'"{name}": {text}' for name, text in value.items()) + "}").encode() for value in values]
     count = len(texts)
     blocks, errors = CODEC.decode(rows_of(count), texts)
     assert not errors
-    batch = Batch(topics, [0] * count, None, [None] * count, [Block(rows_of(count), None)], blocks, Headers(count))
+    pairs = [[("other", b"0"), ("other", b"1"), *(("h", text) for text in own)] for own in headers]
+    batch = Batch(
+        topics,
+        [0] * count,
+        None,
+        [None] * count,
+        [Block(rows_of(count), None)],
+        blocks,
+        Headers.of_arrow(pa.array(pairs, headers_type())),
+    )
     return METADATA.columns(batch, batch.alive, KEYS)
 
 
@@ -62,7 +76,8 @@ def test_columns_of_json_are_read_as_their_texts(
         st.lists(st.sampled_from(["t", "", "Ö.x", None, "\ud800"]), min_size=len(values), max_size=len(values))
     )
     numbers = KeyNumbers(KEYS, ("a",) if some_are_varied else ())
-    columns = columns_of(values, topics)
+    headers = data.draw(st.lists(HEADERS, min_size=len(values), max_size=len(values)))
+    columns = columns_of(values, topics, headers)
     listed = {key: Column(list(column.values), column.text) for key, column in columns.items()}
     rows = rows_of(len(values))
     left_out = data.draw(st.sets(st.integers(0, len(values) - 1)))
@@ -73,13 +88,15 @@ def test_columns_of_json_are_read_as_their_texts(
 
 def test_plain_columns_are_not_decoded() -> None:
     values: list[dict[str, Any]] = [{"a": json.dumps(f"text {n}"), "n": str(n), "m": "1"} for n in range(50)]
-    columns = columns_of(values, ["t"] * 50)
+    columns = columns_of(values, ["t"] * 50, [[b"h"]] * 50)
 
     flat = KeyNumbers(KEYS, ()).of_columns(columns, rows_of(50))
 
-    assert [flat.text(value) for value in range(4)] == ["text 0", "0", "t", "1"]
-    assert flat.distinct == 200
+    assert [flat.text(value) for value in range(5)] == ["text 0", "0", "t", "1", "h"]
+    assert flat.distinct == 250
     assert all(column.values._values is None for column in columns.values() if isinstance(column.values, SpanColumn))
+    assert isinstance(columns["h"].values, ArrowTexts)
+    assert "_listed" not in vars(columns["h"].values)
 
 
 @given(st.lists(st.lists(st.integers(-1, 9), min_size=3, max_size=3), max_size=8))

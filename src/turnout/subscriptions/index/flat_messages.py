@@ -24,7 +24,7 @@ from turnout.conditions.pattern import fold, lexemes
 from turnout.errors import RecordError
 from turnout.loops import loops_are_compiled
 from turnout.loops import segment_arrays as layout
-from turnout.records.spans import MAX_LISTED_VALUES, SpanColumn
+from turnout.records.spans import MAX_LISTED_VALUES, ArrowTexts, SpanColumn
 from turnout.records.text import texts_of_values
 from turnout.subscriptions.index.arrays import Indices, Ints, Longs, Texts
 from turnout.subscriptions.index.facts import encoded, encoded_all
@@ -369,6 +369,9 @@ def _bytes_of(column: Column, rows: Indices) -> tuple[NDArray[np.uint8], Longs, 
             is_null = data[begins] == _NULL
             quotes = 1 if values.form == "string" else 0
             return data, np.where(is_null, 1, begins + quotes), np.where(is_null, 0, ends - quotes)
+    if isinstance(values, ArrowTexts) and len(rows) == len(values):
+        data, (begins, ends) = values.bounds()
+        return data, begins, ends
     own = values if len(rows) == len(values) else [values[row] for row in rows.tolist()]
     if column.text is not None:
         of_value = {value: column.text(value) for value in set(own) if value is not None}
