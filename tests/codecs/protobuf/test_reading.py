@@ -160,7 +160,7 @@ def test_a_field_that_is_written_twice(tmp_path: Path) -> None:
     assert written == [message(a=f"a{n}", c=f"a{n}", b=f"b{n}" * (n % 3)).SerializeToString() for n in range(20)]
 
 
-@_settings
+@settings(_settings, max_examples=8)
 @given(values=_MESSAGES)
 def test_columns_are_written_as_their_values(made: Any, values: list[dict[str, Any]]) -> None:
     """Patched ones, times as arrays, and one text for all; with the same and with other numbers."""
