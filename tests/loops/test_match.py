@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given
@@ -35,6 +36,17 @@ def _pairs(index, given_messages, size):
     return sorted(found)
 
 
+@contextmanager
+def interpreted_loops():
+    """Run loops interpreted where compiled ones would run."""
+    with pytest.MonkeyPatch.context() as patch:
+        for own in (*vars(texts).values(), *vars(facts).values(), *vars(layout).values(), *vars(loop).values()):
+            if isinstance(own, Loop):
+                patch.setattr(own, "_run", own.interpreted)
+                patch.setattr(own, "direct", own.interpreted)
+        yield patch
+
+
 @given(
     st.lists(conditions, min_size=1, max_size=12),
     st.lists(st.one_of(messages, multivalued_messages), min_size=1, max_size=24),
@@ -46,11 +58,7 @@ def test_is_the_interpreter(stored_conditions, given_messages) -> None:
     index = Index.of(subscriptions)
     for size in (1, 2, 20, len(given_messages)):
         assert _pairs(index, given_messages, size) == wanted
-    with pytest.MonkeyPatch.context() as patch:
-        for own in (*vars(texts).values(), *vars(facts).values(), *vars(layout).values(), *vars(loop).values()):
-            if isinstance(own, Loop):
-                patch.setattr(own, "_run", own.interpreted)
-                patch.setattr(own, "direct", own.interpreted)
+    with interpreted_loops() as patch:
         assert _pairs(index, given_messages, len(given_messages)) == wanted
         patch.setattr(segment_matcher, "_FIRST_ROOMS", segment_matcher._Rooms(1, 1, 1, 1, 1, 4))
         assert _pairs(Index.of(subscriptions), given_messages, 3) == wanted
@@ -156,8 +164,8 @@ def test_stamps_begin_again() -> None:
     matcher = Matcher(subscriptions_of([kiwi("k", "a"), kiwi("j", "*b*")]))
     own = matcher._state.layers[0].view.segment.matcher
     matcher.match({"k": "a"})
-    ((scratch, _),) = own._free
-    scratch.state[layout.EPOCH] = layout.MOST_EPOCH - 2
+    (buffers,) = own._free
+    buffers.scratch.state[layout.EPOCH] = layout.MOST_EPOCH - 2
 
     assert [sorted(matcher.match({"k": "a", "j": "abc"}).ids) for _ in range(3)] == [["0", "1"]] * 3
 
@@ -167,13 +175,19 @@ ANY = Subscription(["d"], any_of(kiwi("k", "*"), kiwi("j", "1")), id="any")
 
 @given(st.lists(conditions, min_size=1, max_size=12), st.lists(st.one_of(messages, multivalued_messages), min_size=1))
 def test_json_is_what_it_decodes_to(stored_conditions, given_messages):
-    """Messages as JSON match as those that they are, one by one and together, with the ids of leaves."""
-    matcher = Matcher(subscriptions_of(stored_conditions))
+    """Messages as JSON match as those that they are, one by one and together, with leaves; interpreted too."""
+    subscriptions = subscriptions_of(stored_conditions)
+    matcher = Matcher(subscriptions)
     texts = [json.dumps(message).encode() for message in given_messages]
     expected = [matcher.match(message) for message in given_messages]
 
     assert [matcher.match(text) for text in texts] == expected
     assert matcher.match_many(texts) == expected
+    with interpreted_loops() as patch:
+        patch.setattr(segment_matcher, "_FIRST_ROOMS", segment_matcher._Rooms(1, 1, 1, 1, 1, 4))
+        small = Matcher(subscriptions)
+        assert [small.match(text) for text in texts] == expected
+        assert small.match_many(texts) == expected
 
 
 @pytest.mark.parametrize(
@@ -208,6 +222,7 @@ def test_new_subscriptions_match_json():
 
 
 _FUZZ = """
+import json
 import random
 from turnout.loops import compile_loops
 assert compile_loops()
@@ -225,6 +240,9 @@ for _ in range(20):
     rows = [{key: text(random_.choice([1, 4, 41])) for key in "kjx"} for _ in range(60)]
     many = list(map(sorted, matcher.match_many(rows).ids()))
     assert many == [sorted(matcher.match(row).ids) for row in rows]
+    whole = [{key: own.replace("\\ud800", "") for key, own in row.items()} for row in rows]
+    texts = [json.dumps(row, ensure_ascii=random_.random() < 0.5).encode() for row in whole]
+    assert [sorted(matcher.match(one).ids) for one in texts] == [sorted(matcher.match(one).ids) for one in whole]
 """
 
 

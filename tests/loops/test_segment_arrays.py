@@ -15,9 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnout.base.multivalued import MAX_VALUES
 from turnout.loops.segment_arrays import (
     GIVEN_ANSWERS,
     GIVEN_AT,
+    MOST_VALUES,
+    OTHER_KEYS,
     ROWS,
     STARTS,
     VALUE,
@@ -49,7 +52,7 @@ def read(text: bytes, rows: int, unknown: int, separator: int = 10) -> list[Any]
     found = []
     for loop in (read_objects, read_objects.interpreted):
         data = np.frombuffer(bytearray(text + bytes(16)), np.uint8)
-        numbers = np.zeros(STARTS + 3 * rows + 1 + VALUE * MOST + len(KEYS), np.int64)
+        numbers = np.zeros(STARTS + 3 * rows + 1 + VALUE * MOST + len(KEYS) + OTHER_KEYS, np.int64)
         order = np.arange(len(KEYS), dtype=np.int32)
         result = loop(data, len(text), rows, separator, keys, at, order, slots, unknown, numbers)
         found.append([result, data.tobytes(), numbers.tolist()])
@@ -131,6 +134,28 @@ def test_objects_of_anyone(message: dict[str, Any], ascii_only: bool, indent: in
 def test_what_is_left_to_the_reference(text: bytes) -> None:
     """No objects, and those that mean something else than their bytes."""
     assert read(text + b"\0", 1, -1, 0)[0][0] == -1
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (b'{"x":"1","k":"2","y":"3"}', 3),
+        (b'{"x":"1","k":"2","x":"3"}', -1),
+        (b'{"x":"1","x":null}', -1),
+        (b'{"x":[1]}', -1),
+        (b"{%s}" % b",".join(b'"x%d":""' % n for n in range(OTHER_KEYS)), OTHER_KEYS),
+        (b"{%s}" % b",".join(b'"x%d":null' % n for n in range(OTHER_KEYS + 1)), -1),
+    ],
+)
+def test_values_of_all_keys(text: bytes, count: int) -> None:
+    """Other keys are read, too, if none is there twice, or there may be one."""
+    assert read(text + b"\0", 1, len(KEYS), 0)[0][0] == count
+    assert read(text + b"\0", 1, -1, 0)[0][0] == text.count(b'"k"')
+
+
+def test_most_values() -> None:
+    """The limit is that of conditions."""
+    assert MOST_VALUES == MAX_VALUES
 
 
 _parts = [b"{", b"}", b'"', b":", b",", b"\\", b"\\u", b"[", b"]", b"k", b"\xff", b"\0", b"\n", b" ", b"1", b"null"]

@@ -39,7 +39,7 @@ from turnout.loops.facts import (
     _read_numbers,
     _read_probed,
 )
-from turnout.loops.segment_arrays import Messages, Scratch, SegmentArrays
+from turnout.loops.segment_arrays import Messages, Scratch, SegmentArrays, read_objects
 from turnout.loops.texts import glob_matches, prefetch
 
 
@@ -472,3 +472,69 @@ def match(
             state[layout.ASKED] = asked
             return row, full, state[layout.MATCHED], state[layout.ASKED]
     return last, layout.DONE, state[layout.MATCHED], state[layout.ASKED]
+
+
+@compiled
+def match_object(
+    size: int,
+    keys: Bytes,
+    key_at: Int64s,
+    key_numbers: Int32s,
+    key_slots: Int64s,
+    unknown: int,
+    letters: int,
+    data: ByteBuffer,
+    values: Int64Buffer,
+    given_numbers: Float64Buffer,
+    key_of: Int32s,
+    at: Int64s,
+    ints: Int32s,
+    longs: Int64s,
+    bytes_: Bytes,
+    floats: Float64s,
+    own: Int32s,
+    slots: Int64s,
+    own_bytes: Bytes,
+    state: Int64Buffer,
+    cells: Int32Buffer,
+    numbers: Float64Buffer,
+    text: ByteBuffer,
+    matches: Int64Buffer,
+    any_key: int,
+    distinct: int,
+) -> int:
+    """Match one message, which is an object of JSON, in one call; see `read_objects` and `match`.
+
+    Returns:
+        The number of matches; `IS_ASKING` if it asks; `IS_LEFT` if it is left to others, a buffer is too small, or a
+        value has bytes from *letters* on.
+    """
+    count, _, highest = read_objects(data, size, 1, 0, keys, key_at, key_numbers, key_slots, unknown, values)
+    if count < 0 or highest >= letters:
+        return layout.IS_LEFT
+    _, end, matched, asked = match(
+        data,
+        values,
+        given_numbers,
+        key_of,
+        at,
+        ints,
+        longs,
+        bytes_,
+        floats,
+        own,
+        slots,
+        own_bytes,
+        state,
+        cells,
+        numbers,
+        text,
+        matches,
+        0,
+        1,
+        any_key,
+        distinct,
+    )
+    if end != layout.DONE:
+        return layout.IS_LEFT
+    return layout.IS_ASKING if asked > 0 else matched

@@ -82,6 +82,9 @@ ASK_LITERALS, ASK_TEST, ASK_NUMBER = range(3)
 DONE, FULL_FOUND, FULL_RANGES, FULL_MATCHES, FULL_ASKED, STALE = range(6)
 """Ends of a call: all rows, or a buffer that has to grow, or stamps that have to be cleared, before the next row."""
 
+IS_LEFT, IS_ASKING = -1, -2
+"""Results of a call for one message that has not found its matches."""
+
 BEGIN, END = 0xFF, 0xFE
 """Marks around a value in which parts are looked for; no UTF-8 has them."""
 
@@ -357,6 +360,12 @@ _MOST_DIGITS: Final = 15
 
 _MOST_WHOLE_DIGITS: Final = 7
 
+OTHER_KEYS: Final = 64
+"""Most unknown keys of an object: with more, a repeated one is not looked for, and the object is left."""
+
+MOST_VALUES: Final = 1_000
+"""Values of a message of which all count under the key of any; see `turnout.base.multivalued.MAX_VALUES`."""
+
 
 @compiled
 def _unescaped(data: ByteBuffer, at: int) -> tuple[int, int]:
@@ -491,14 +500,16 @@ def read_objects(
         key_numbers: number of each of them.
         slots: table of them, see `index_literals`; their facts are 0.
         unknown: number of the values of other keys; -1 to leave these out.
-        numbers: receives the starts, rows and values; and as many numbers more as there are known keys, and one.
+        numbers: receives the starts, rows and values; and as many numbers more as there are known keys, and
+            `OTHER_KEYS`, and one.
 
     Returns:
-        The number of values, or -1 if the objects are left to the reference: not valid, a known key twice, or a known
-        value whose text is not as it is written; the bytes of the longest one; and a number from 128 on if one of them
-        has letters beyond ASCII.
+        The number of values, or -1 if the objects are left to the reference: not valid, a key twice, a value whose text
+        is not as it is written, too many keys or values; the bytes of the longest one; and a number from 128 on if one
+        of them has letters beyond ASCII.
     """
-    first, stamps = STARTS + 2 * rows, len(numbers) - len(key_numbers)
+    first, others = STARTS + 2 * rows, len(numbers) - OTHER_KEYS
+    stamps = others - len(key_numbers)
     room = stamps - rows - 1 - VALUE
     position, longest, letters, at, seen = first, 0, 0, 0, 0
     for index in range(0, size, 8):
@@ -506,9 +517,10 @@ def read_objects(
     has_letters = seen & _HIGH_BITS != 0
     if has_letters and separator == 0 and not _is_text(data, 0, size):
         return -1, longest, letters
-    for index in range(stamps, len(numbers)):
+    for index in range(stamps, others):
         numbers[index] = 0
     for row in range(rows):
+        begun, other_keys = position, 0
         numbers[STARTS + 2 * row] = (position - first) // VALUE
         at = _space_end(data, at)
         if data[at] != 123:
@@ -528,6 +540,15 @@ def read_objects(
                 return -1, longest, letters
             if number >= 0:
                 numbers[stamps + number] = row + 1
+            elif unknown >= 0 and separator == 0:
+                hashed = hash_of_text(data, begin, end, 0)
+                if other_keys == OTHER_KEYS:
+                    return -1, longest, letters
+                for index in range(others, others + other_keys):
+                    if numbers[index] == hashed:
+                        return -1, longest, letters
+                numbers[others + other_keys] = hashed
+                other_keys += 1
             number = number if number >= 0 else unknown
             if data[at] <= 32:
                 at = _space_end(data, at)
@@ -575,7 +596,7 @@ def read_objects(
         at += 1
         if data[at] != separator:
             at = _space_end(data, at)
-        if data[at] != separator:
+        if data[at] != separator or (unknown >= 0 and position - begun > MOST_VALUES * VALUE):
             return -1, longest, letters
         at += 1
         numbers[STARTS + 2 * row + 1] = (position - first) // VALUE

@@ -21,9 +21,6 @@ from turnout.subscriptions.index.flat_messages import metadata_of_json
 from turnout.subscriptions.index.layers import Matches
 from turnout.subscriptions.model import Subscription
 
-_MANY_IDS = 4
-"""Number of ids from which NumPy takes less time than a loop."""
-
 
 class Match(NamedTuple):
     """Match of a subscription with a message.
@@ -170,7 +167,8 @@ class Answers:
         self._subscriptions = subscriptions
         self.known: list[Answer | None] = [None] * len(subscriptions)
         # Now: the first match of a large index would wait for it.
-        self._id_list = [subscription.id for subscription in subscriptions]
+        # Copies are beside each other in memory, so that many of them are read from a cache.
+        self._id_list = [f"{subscription.id}\0"[:-1] for subscription in subscriptions]
         self.ids = objects(self._id_list)
 
     def __len__(self) -> int:
@@ -190,12 +188,7 @@ class Answers:
 
     def ids_of(self, numbers: Sequence[int]) -> list[str]:
         """Return the ids of the subscriptions of these numbers."""
-        if len(numbers) >= _MANY_IDS:
-            # Ids are all over the memory: NumPy does not wait for one before it asks for the next.
-            several: list[str] = self.ids.take(numbers).tolist()
-            return several
-        ids = self._id_list
-        return [ids[number] for number in numbers]
+        return list(map(self._id_list.__getitem__, numbers))
 
     @cached_property
     def destinations(self) -> NDArray[np.object_]:
@@ -292,12 +285,10 @@ class MatchBatch(Sequence["MatchList"]):
         loose: Mapping[int, Sequence[Answer]],
     ) -> None:
         self._messages = messages
-        self._numbers = matches.subscriptions
+        self._rows, self._numbers = matches
         self._layers = layers
         self._first = [0, *accumulate(map(len, layers))]
         self._loose = loose
-        self._starts = np.zeros(len(messages) + 1, np.int64)
-        np.cumsum(np.bincount(matches.rows, minlength=len(messages)), out=self._starts[1:])
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -348,14 +339,23 @@ class MatchBatch(Sequence["MatchList"]):
         return self._bounds[row + 1] - self._bounds[row] + len(self._loose.get(row, ()))
 
     @cached_property
+    def _starts(self) -> _Numbers:
+        starts = np.zeros(len(self._messages) + 1, np.int64)
+        np.cumsum(np.bincount(self._rows, minlength=len(self._messages)), out=starts[1:])
+        return starts
+
+    @cached_property
     def _bounds(self) -> list[int]:
-        return self._starts.tolist()
+        bounds: list[int] = self._starts.tolist()
+        return bounds
 
     @cached_property
     def _answers(self) -> list[Answer]:
         return self._items(lambda layer, numbers: layer.some(numbers.tolist()), self._numbers)
 
     def _by_message(self, of_layer: _OfLayer[T], of_answer: Callable[[Answer], T]) -> list[list[T]]:
+        if not len(self._numbers) and not self._loose:
+            return [[] for _ in range(len(self._messages))]
         of_messages: list[list[T]] = []
         portion = 1 + _PORTION * len(self._messages) // (len(self._numbers) + 1)
         for begun in range(0, len(self._messages), portion):
@@ -451,7 +451,7 @@ class MessageMatches(MatchList):
     def __init__(
         self, message: Metadata | bytes, parts: Sequence[tuple[Answers, Sequence[int]]], loose: Sequence[Answer]
     ) -> None:
-        self._message = message.copy() if type(message) is dict else copy(message)
+        self._message = message if isinstance(message, bytes) else copy(message)
         self._parts = parts
         self._loose = loose
 

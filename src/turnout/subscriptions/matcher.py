@@ -189,7 +189,7 @@ class Matcher:
         texts = metadata if isinstance(metadata, bytes) else texts_of_values(metadata)
         if loose and isinstance(texts, bytes):
             texts = metadata_of_json(texts)
-        parts: list[tuple[Answers, list[int]]] = []
+        parts: list[tuple[Answers, Sequence[int]]] = []
         found = self._index_of(layers).match_one(texts) if layers else ()
         for (view, answers), numbers in zip(layers, found, strict=True):
             if numbers and view.gone is not None:

@@ -60,7 +60,8 @@ def candidates(segment, message):
     """Return the number of entries that one message finds, and of subscriptions that it matches."""
     index = Index([Layer(segment)], 0)
     found = index.match_messages([message])
-    ((scratch, _),) = segment.matcher._free
+    (buffers,) = segment.matcher._free
+    scratch = buffers.scratch
     ranges = scratch.cells[int(scratch.state[S_RANGES]) :][: 2 * int(scratch.state[RANGES])]
     return int((ranges[1::2] - ranges[::2]).sum()), len(found.rows)
 

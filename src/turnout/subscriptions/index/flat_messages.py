@@ -32,8 +32,10 @@ from turnout.subscriptions.index.facts import encoded, encoded_all
 _PADDING: Final = bytes(16)
 _BEYOND_ASCII: Final = 128
 _DICT: Final = frozenset({dict})
+_ESCAPE: Final = rb"\u"
 _decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
-_encode_lines: Final = msgspec.json.Encoder().encode_lines
+_encoder: Final = msgspec.json.Encoder()
+_encode, _encode_lines = _encoder.encode, _encoder.encode_lines
 
 
 class Column(NamedTuple):
@@ -108,6 +110,14 @@ def metadata_of_json(text: bytes) -> Metadata:
         raise RecordError(f"the message is no JSON object: {problem}") from problem
 
 
+def object_of(message: Metadata) -> bytes | None:
+    """Return a message as an object of JSON; None if a key has several values, or half of a surrogate pair."""
+    try:
+        return _encode(message) if type(message) is dict else None
+    except UnicodeEncodeError:
+        return None
+
+
 class JsonMessages(Sequence[Metadata]):
     """Messages that are objects of JSON, decoded when they are read.
 
@@ -120,6 +130,10 @@ class JsonMessages(Sequence[Metadata]):
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def take(self, rows: Sequence[int]) -> JsonMessages:
+        """Return some of the messages."""
+        return JsonMessages([self.texts[row] for row in rows])
 
     @overload
     def __getitem__(self, index: int) -> Metadata: ...
@@ -174,6 +188,12 @@ class KeyNumbers:
             return None
         return self._read(lines, len(messages), ord("\n"), sum(map(len, messages)) if self.has_any else 0)
 
+    def rows_with_variants(self, messages: Sequence[Metadata]) -> list[int]:
+        """Return the rows of objects of JSON whose values may have variants: they are read in another way."""
+        if not self._varied or not isinstance(messages, JsonMessages):
+            return []
+        return [row for row, text in enumerate(messages.texts) if not text.isascii() or _ESCAPE in text]
+
     def of_texts(self, texts: Sequence[bytes]) -> FlatMessages:
         """Return the values of messages that are objects of JSON.
 
@@ -181,8 +201,9 @@ class KeyNumbers:
             RecordError: one of them is no object of JSON.
         """
         flat = None
-        if loops_are_compiled() and not self.has_any:
-            flat = self._read(b"\0".join([*texts, b""]), len(texts), 0, 0)
+        if loops_are_compiled():
+            objects = b"\0".join([*texts, b""])
+            flat = self._read(objects, len(texts), 0, objects.count(b":") if self.has_any else 0)
         return self.of_messages(list(map(metadata_of_json, texts))) if flat is None else flat
 
     def _read(self, objects: bytes, rows: int, separator: int, most: int) -> FlatMessages | None:
@@ -191,12 +212,22 @@ class KeyNumbers:
         data = np.frombuffer(bytearray(objects + _PADDING), np.uint8)
         table = self._key_table
         known = len(table[2])
-        numbers = np.empty(layout.STARTS + 3 * rows + 1 + layout.VALUE * (most or rows * known) + known, np.int64)
+        room = layout.VALUE * (most or rows * known) + known + layout.OTHER_KEYS
+        numbers = np.empty(layout.STARTS + 3 * rows + 1 + room, np.int64)
         unknown = self.unknown if most else -1
         count, longest, letters = layout.read_objects.direct(data, size, rows, separator, *table, unknown, numbers)
         if count < 0 or (letters >= _BEYOND_ASCII and self._varied):
             return None
         return FlatMessages(None, count, data, numbers, rows, longest, True)
+
+    def buffers(self, values: int, size: int) -> tuple[NDArray[np.uint8], Longs, tuple[object, ...]]:
+        """Return buffers for an object of JSON with so many values and bytes, and how `match_object` reads the keys."""
+        table = self._key_table
+        room = layout.VALUE * values + len(table[2]) + layout.OTHER_KEYS
+        numbers = np.empty(layout.STARTS + 3 + 1 + room, np.int64)
+        data = np.frombuffer(bytearray(size + len(_PADDING)), np.uint8)
+        unknown = self.unknown if self.has_any else -1
+        return data, numbers, (*table, unknown, _BEYOND_ASCII if self._varied else 2 * _BEYOND_ASCII)
 
     @cached_property
     def _key_table(self) -> tuple[NDArray[np.uint8], Longs, Ints, Longs]:

@@ -6,7 +6,7 @@ import json
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,10 +23,11 @@ from turnout.base.files import replace_file
 from turnout.base.multivalued import Metadata
 from turnout.subscriptions.index.arrays import IndexFileError, Indices, Ints, indices_of
 from turnout.subscriptions.index.build import build
-from turnout.subscriptions.index.flat_messages import Column, FlatMessages, JsonMessages, KeyNumbers
+from turnout.subscriptions.index.flat_messages import Column, FlatMessages, JsonMessages, KeyNumbers, object_of
 from turnout.subscriptions.index.layers import Deliveries, Layer, Layers, Matches, RecordTimes
 from turnout.subscriptions.index.literal_choice import Costs
 from turnout.subscriptions.index.segment import Segment
+from turnout.subscriptions.index.segment_matcher import SegmentMatcher
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.past import Snapshot
 from turnout.subscriptions.store import Store
@@ -119,15 +120,28 @@ class Index:
         """Return the subscriptions that each message, given by its metadata, matches; see `match`."""
         parts = []
         for begin in range(0, len(messages), ROWS):
-            found = self._matched(self._key_numbers.of_messages(messages[begin : begin + ROWS]))
+            found = self._matched_messages(messages[begin : begin + ROWS])
             parts.append(Matches(found.rows + begin, found.subscriptions) if begin else found)
         return self._current(_joined(parts), times, now)
+
+    def _matched_messages(self, messages: Sequence[Metadata]) -> Matches:
+        """Return the matches of messages, of which those whose values may have variants are matched by themselves."""
+        separate = self._key_numbers.rows_with_variants(messages)
+        if not 0 < len(separate) < len(messages):
+            return self._matched(self._key_numbers.of_messages(messages))
+        parts = []
+        for rows in (np.delete(np.arange(len(messages)), separate), np.array(separate)):
+            own = messages.take(rows.tolist()) if isinstance(messages, JsonMessages) else ()
+            found = self._matched(self._key_numbers.of_messages(own))
+            parts.append(Matches(rows.take(found.rows), found.subscriptions))
+        found = _joined(parts)
+        return found.take(np.argsort(found.rows, kind="stable"))
 
     def _matched(self, flat: FlatMessages) -> Matches:
         """Return the matches of messages, those with expired subscriptions too."""
         parts = []
-        for ((segment, gone), first), key_of in zip(self._layers, self._keys_of, strict=True):
-            rows, subscriptions = segment.matcher.matched(flat, key_of)
+        for ((_, gone), first), (matcher, key_of) in zip(self._layers, self._matchers, strict=True):
+            rows, subscriptions = matcher.matched(flat, key_of)
             if gone is not None and len(rows):
                 here = indices_of(~gone.take(subscriptions))
                 rows, subscriptions = rows.take(here), subscriptions.take(here)
@@ -138,22 +152,28 @@ class Index:
         # Sixteen bits are sorted by counting.
         return found.take(np.argsort(found.rows.astype(np.uint16), kind="stable"))
 
-    def match_one(self, message: Metadata | bytes) -> list[list[int]]:
+    def match_one(self, message: Metadata | bytes) -> list[Sequence[int]]:
         """Return the subscriptions that one message, or the JSON of one, matches, by segment.
 
         Deleted and expired ones are among them.
         """
-        one = JsonMessages((message,)) if isinstance(message, bytes) else (message,)
-        flat = self._key_numbers.of_messages(one)
-        return [matched_one(flat, key_of) for matched_one, key_of in self._matchers_of_one]
+        text = message if isinstance(message, bytes) else object_of(message)
+        flat: FlatMessages | None = None
+        found: list[Sequence[int]] = []
+        for matcher, key_of in self._matchers:
+            own = None if text is None else matcher.matched_object(text)
+            if own is None:
+                if flat is None:
+                    one = JsonMessages((message,)) if isinstance(message, bytes) else (message,)
+                    flat = self._key_numbers.of_messages(one)
+                own = matcher.matched(flat, key_of)[1].tolist()
+            found.append(own)
+        return found
 
     @cached_property
-    def _matchers_of_one(self) -> list[tuple[Callable[[FlatMessages, Ints], list[int]], Ints]]:
-        """The matchers of a message by segment, each with the segment's numbers of keys."""
-        layers = (layer for layer, _ in self._layers)
-        return [
-            (layer.segment.matcher.matched_one, key_of) for layer, key_of in zip(layers, self._keys_of, strict=True)
-        ]
+    def _matchers(self) -> list[tuple[SegmentMatcher, Ints]]:
+        """The matchers of the segments, each with the segment's numbers of keys."""
+        return [(layer.segment.matcher, key_of) for (layer, _), key_of in zip(self._layers, self._keys_of, strict=True)]
 
     def _current(self, matches: Matches, times: RecordTimes, now: int | None) -> Matches:
         """Return the matches without those of expired subscriptions."""

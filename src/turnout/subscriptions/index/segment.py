@@ -61,6 +61,9 @@ class Segment:
         arrays: arrays of the subscriptions.
         uses: number of uses of each literal by the subscriptions; known only where the segment was built.
         image: bytes that have all arrays, as in a file; they are copied into one if they have none.
+
+    Attributes:
+        expires: True if some of its subscriptions expire.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Segment:
         self.head = head
         self.arrays, self.image = in_one(arrays) if image is None else (arrays, image)
         self.uses = uses
+        self.expires = len(self.arrays.expires_record) > 0
         self.salts = tuple(map(salt_of, head.facts))
         key_numbers = {key: number for number, key in enumerate(head.keys)}
         self.key_of_fact = np.array([key_numbers[key] for key, _ in head.facts], np.int64)
@@ -103,11 +107,6 @@ class Segment:
         tested = np.unique(keys[op >> 1 == HOLDS]).tolist() if (self.arrays.test_form & FOLDED_FORM).any() else ()
         of_facts = (key for key, kind in self.head.facts if kind.fold or kind.lexeme)
         return frozenset((*of_facts, *(self.head.keys[key] for key in tested)))
-
-    @property
-    def expires(self) -> bool:
-        """True if some of its subscriptions expire."""
-        return len(self.arrays.expires_record) > 0
 
     def current(self, numbers: Indices, records: NDArray[np.int64] | int, now: int) -> NDArray[np.bool_]:
         """Return a mask of the subscriptions that have not expired, where some expire.

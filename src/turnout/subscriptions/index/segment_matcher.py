@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from math import inf
 from time import perf_counter
@@ -22,7 +22,7 @@ from turnout.loops import segment_arrays as layout
 from turnout.loops.segment_arrays import Messages, Scratch, SegmentArrays
 from turnout.subscriptions.index.arrays import HOLDS, Indices, Ints, Longs, Texts, indices_of
 from turnout.subscriptions.index.facts import BEGIN, CELL, END, PART, SPAN, encoded, marked, nodes_by_number
-from turnout.subscriptions.index.flat_messages import FlatMessages, fixed
+from turnout.subscriptions.index.flat_messages import FlatMessages, KeyNumbers, fixed
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index.segment import Segment
@@ -82,6 +82,26 @@ class _Rooms(NamedTuple):
 
 _FIRST_ROOMS: Final = _Rooms()
 
+_MOST_TEXT: Final = 1 << 16
+"""Bytes of an object of JSON up to which a buffer for it is kept."""
+
+_MOST_GIVEN: Final = 16
+"""Answers for one message that its buffers have room for."""
+
+_BEHIND_OBJECT: Final = bytes(17)
+"""The separator behind an object of JSON, and the zeros that a loop may read."""
+
+
+class _Buffers(NamedTuple):
+    """Buffers of calls with this room; *text* receives an object of JSON, of which *arguments* are a call's."""
+
+    rooms: _Rooms
+    scratch: Scratch
+    messages: Messages
+    text: memoryview
+    arguments: tuple[object, ...]
+
+
 _GROWN: Final = {
     layout.FULL_FOUND: "found",
     layout.FULL_RANGES: "ranges",
@@ -126,8 +146,10 @@ class SegmentMatcher:
         self._count = len(segment)
         self._distinct = int(segment.head.overlapping)
         self._rooms = _FIRST_ROOMS
-        self._free: list[tuple[Scratch, _Rooms]] = []
+        self._free: list[_Buffers] = []
+        self._key_numbers = KeyNumbers(self._head.keys, segment.varied_keys)
         self._any = self._head.keys.index(ANY_KEY) if ANY_KEY in self._head.keys else -1
+        self._key_of = fixed(np.array([*range(len(self._head.keys)), -1], np.int32))
         self._part_texts: dict[int, list[tuple[bytes, int]]] = {}
         self._key_of_test: dict[int, int] = {}
 
@@ -146,27 +168,42 @@ class SegmentMatcher:
         _interpreted.spend(perf_counter() - begun)
         return found
 
-    def matched_one(self, flat: FlatMessages, key_of: Ints) -> list[int]:
-        """Return the subscriptions that one message matches, as `matched` does, in less time."""
-        _, distinct, data, numbers, _, longest, any_of_all = flat
+    def matched_object(self, text: bytes) -> Sequence[int] | None:
+        """Return the subscriptions that an object of JSON matches, by one call; None if it takes `matched`."""
+        size = len(text) + 1
+        if size > _MOST_TEXT or not loops_are_compiled():
+            return None
         rooms = self._rooms
-        if distinct <= rooms.values and longest + 2 <= rooms.text and loops_are_compiled():
-            try:
-                scratch, own = self._free.pop()
-            except IndexError:
-                own = None
-            if own is rooms:
-                any_key = self._any if any_of_all else -1
-                messages = (data, numbers, _NO_NUMBERS, key_of)
-                _, end, count, asked = loop.match.direct(
-                    *messages, *self._arrays, *scratch, 0, 1, any_key, self._distinct
-                )
-                found: list[int] = scratch.matches[1 : 2 * count : 2].tolist() if count else []
-                self._free.append((scratch, own))
-                if end == layout.DONE and not asked:
-                    return found
-        several: list[int] = self.matched(flat, key_of)[1].tolist()
-        return several
+        if size > rooms.text:
+            rooms = self._rooms = rooms._replace(text=2 * size)
+        buffers = self._buffers(rooms)
+        buffers.text[: size + len(_BEHIND_OBJECT) - 1] = text + _BEHIND_OBJECT
+        count = loop.match_object.direct(size, *buffers.arguments)
+        if count == layout.IS_ASKING:
+            count = self._asked_one(buffers)
+        found: list[int] = buffers.scratch.matches[1 : 2 * count : 2].tolist() if count > 0 else []
+        self._free.append(buffers)
+        return found if count >= 0 else None
+
+    def _asked_one(self, buffers: _Buffers) -> int:
+        """Answer what one message asks; return the number of its matches, -1 if it is left to `matched`."""
+        scratch, messages = buffers.scratch, buffers.messages
+        numbers, state = messages.numbers, scratch.state
+        flat = FlatMessages(None, 0, messages.data, numbers, 1, 0, True)
+        given: list[tuple[int, int, float]] = []
+        asked, end = int(state[layout.ASKED]), layout.DONE
+        while asked and end == layout.DONE:
+            for _, kind, number in _questions(scratch, asked):
+                given += self._answers(flat, self._key_of, self._any, 0, kind, number)
+            if len(given) > _MOST_GIVEN:
+                return layout.IS_LEFT
+            first = numbers[layout.GIVEN_AT]
+            numbers[first + 1] = len(given)
+            first = numbers[layout.GIVEN_ANSWERS]
+            numbers[first : first + layout.GIVEN_COLUMNS * len(given)] = _integers_of(given)
+            messages.given_numbers[: len(given)] = [answer for *_, answer in given]
+            _, end, matched, asked = loop.match.direct(*buffers.arguments[6:-2], 0, 1, *buffers.arguments[-2:])
+        return matched if end == layout.DONE else layout.IS_LEFT
 
     def _matched(self, flat: FlatMessages, key_of: Ints, any_key: int) -> tuple[Indices, Indices]:
         given: dict[int, list[tuple[int, int, float]]] = {}
@@ -201,8 +238,9 @@ class SegmentMatcher:
         if flat.distinct > rooms.values or flat.longest + 2 > rooms.text:
             values, text = max(rooms.values, 2 * flat.distinct), max(rooms.text, 2 * flat.longest + 2)
             rooms = self._rooms = rooms._replace(values=values, text=text)
-        scratch, rooms = self._scratch(rooms)
-        state, first, last = scratch.state, 0, flat.size if rows is None else len(rows)
+        buffers = self._buffers(rooms)
+        rooms, scratch = buffers.rooms, buffers.scratch
+        first, last = 0, flat.size if rows is None else len(rows)
         parts: list[NDArray[np.int64]] = []
         asked: list[tuple[int, int, int]] = []
         while True:
@@ -210,11 +248,7 @@ class SegmentMatcher:
             first, end, matched, count = loop.match.direct(*arguments)
             parts.append(scratch.matches[: 2 * matched].copy())
             if count:
-                begin = int(state[layout.S_ASKED])
-                flat_asked = scratch.cells[begin : begin + layout.ASKED_COLUMNS * count].reshape(
-                    -1, layout.ASKED_COLUMNS
-                )
-                asked += [(row, kind, number) for row, kind, number in flat_asked.tolist()]
+                asked += _questions(scratch, count)
             if end == layout.DONE:
                 break
             if end != layout.STALE:
@@ -222,22 +256,29 @@ class SegmentMatcher:
                 # Others may have grown it meanwhile.
                 rooms = rooms._replace(**{name: 2 * getattr(rooms, name)})
                 self._rooms = _Rooms(*map(max, rooms, self._rooms))
-            scratch = _scratch_of(self._sizes, rooms)
-            state = scratch.state
-        self._free.append((scratch, rooms))
+            buffers = self._new_buffers(rooms)
+            scratch = buffers.scratch
+        self._free.append(buffers)
         pairs = (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(-1, 2)
         return asked, pairs[:, 0], pairs[:, 1]
 
-    def _scratch(self, rooms: _Rooms) -> tuple[Scratch, _Rooms]:
+    def _buffers(self, rooms: _Rooms) -> _Buffers:
         """Return buffers with at least this room, which no other thread uses."""
         while self._free:
             try:
-                scratch, known = self._free.pop()
+                buffers = self._free.pop()
             except IndexError:
                 break
-            if all(map(int.__ge__, known, rooms)):
-                return scratch, known
-        return _scratch_of(self._sizes, rooms), rooms
+            if buffers.rooms is rooms or all(map(int.__ge__, buffers.rooms, rooms)):
+                return buffers
+        return self._new_buffers(rooms)
+
+    def _new_buffers(self, rooms: _Rooms) -> _Buffers:
+        scratch = _scratch_of(self._sizes, rooms)
+        data, numbers, keys = self._key_numbers.buffers(rooms.values, rooms.text)
+        messages = Messages(data, numbers, np.zeros(_MOST_GIVEN, np.float64), self._key_of)
+        arguments = (*keys, *messages, *self._arrays, *scratch, self._any, self._distinct)
+        return _Buffers(rooms, scratch, messages, data.data, arguments)
 
     @property
     def _sizes(self) -> tuple[int, ...]:
@@ -254,17 +295,13 @@ class SegmentMatcher:
             parsed = parsed_number(flat.text(number))
             return [(kind, number, np.nan if parsed is None else parsed)]
         key = self._test_key(number) if kind == layout.ASK_TEST else self._head.keys.index(self._head.facts[number][0])
-        first, last = flat.rows[row].tolist()
-        own = flat.values[first:last, layout.VALUE_KEY]
-        values = range(first, last) if key == any_key else (indices_of(key_of.take(own) == key) + first).tolist()
-        texts = dict.fromkeys(flat.text(value) for value in values)
+        texts = dict.fromkeys(_texts_of(flat, key_of, row, None if key == any_key else key))
         if kind == layout.ASK_TEST:
             check = self._check(key, number)
             if check.other is None:
                 return [(kind, number, self._tests().holds(key, number, texts))]
             other = self._head.keys.index(check.other)
-            others = [flat.text(value + first) for value in indices_of(key_of.take(own) == other).tolist()]
-            return [(kind, number, holds_between(check, texts, others))]
+            return [(kind, number, holds_between(check, texts, _texts_of(flat, key_of, row, other)))]
         literals = {literal for text in texts for literal in self._parts_in(number, text)}
         return [(kind, number, literal) for literal in literals or (0,)]
 
@@ -290,6 +327,14 @@ class SegmentMatcher:
         return [literal for part, literal in own if part in value]
 
 
+def _texts_of(flat: FlatMessages, key_of: Ints, row: int, key: int | None) -> list[str]:
+    """Return the values of a key of the segment, or of all, of a message."""
+    first, last = flat.numbers[layout.STARTS + 2 * row : layout.STARTS + 2 * row + 2].tolist()
+    at = int(flat.numbers[layout.VALUES])
+    keys = flat.numbers[at + first * layout.VALUE + layout.VALUE_KEY : at + last * layout.VALUE : layout.VALUE].tolist()
+    return [flat.text(first + index) for index, own in enumerate(keys) if key is None or key_of[own] == key]
+
+
 def _messages_of(
     flat: FlatMessages, key_of: Ints, rows: Longs | None, given: Mapping[int, Sequence[tuple[int, int, float]]]
 ) -> Messages:
@@ -299,18 +344,30 @@ def _messages_of(
     own_rows = flat.rows if rows is None else rows
     by_row = [given.get(row, ()) for row in range(len(own_rows))]
     answers = [own for of_row in by_row for own in of_row]
-    integers = [(kind, number, 0 if kind == layout.ASK_NUMBER else int(answer)) for kind, number, answer in answers]
     parts = [
         flat.numbers[: layout.STARTS],
         own_rows.ravel(),
         flat.numbers[flat.numbers[layout.VALUES] : flat.numbers[layout.GIVEN_AT]],
         np.cumsum([0, *map(len, by_row)]),
-        np.array(integers, np.int64).ravel(),
+        np.array(_integers_of(answers), np.int64),
     ]
     numbers = np.concatenate(parts)
     numbers[layout.VALUES : layout.STARTS] += layout.STARTS + len(parts[1]) - numbers[layout.VALUES]
     numbers[layout.GIVEN_ANSWERS] = numbers[layout.GIVEN_AT] + len(parts[3])
     return Messages(flat.data, numbers, np.array([answer for *_, answer in answers], np.float64), key_of)
+
+
+def _integers_of(answers: Iterable[tuple[int, int, float]]) -> list[int]:
+    """Return the columns of answers that are integers, one answer after another."""
+    integers = ((kind, number, 0 if kind == layout.ASK_NUMBER else int(answer)) for kind, number, answer in answers)
+    return list(chain.from_iterable(integers))
+
+
+def _questions(scratch: Scratch, count: int) -> list[tuple[int, int, int]]:
+    """Return so many questions of a call: row, kind, and fact, test or value."""
+    begin = int(scratch.state[layout.S_ASKED])
+    flat = scratch.cells[begin : begin + layout.ASKED_COLUMNS * count].reshape(-1, layout.ASKED_COLUMNS)
+    return [(row, kind, number) for row, kind, number in flat.tolist()]
 
 
 _NO_NUMBERS: Final = np.zeros(1, np.float64)
