@@ -239,7 +239,7 @@ class ColumnPieces:
         self._contents: list[bytes] = []
         self._starts: dict[int, int] = {}
         self._size = 0
-        self._columns: list[tuple[int, Offsets, Offsets] | None] = []
+        self._columns: list[tuple[bytes, Offsets, Offsets] | None] = []
         self._listed: list[tuple[int, Sequence[bytes]]] = []
         self._patches: list[tuple[int, Patch]] = []
 
@@ -255,28 +255,29 @@ class ColumnPieces:
     def add_slices(self, slices: Slices, patch: Patch | None = None) -> None:
         """Append the bytes of an encoded column, with other ones in some rows."""
         content, (begins, ends) = slices
-        start = self._starts.get(id(content))
-        if start is None:
-            start = self._starts[id(content)] = self._size
+        if id(content) not in self._starts:
+            self._starts[id(content)] = self._size
             self._contents.append(content)
             self._size += len(content)
         before = self._columns[-1] if self._columns else None
         is_patched = patch is not None or (bool(self._patches) and self._patches[-1][0] == len(self._columns) - 1)
         if patch is not None:
             self._patches.append((len(self._columns), patch))
-        if before is not None and not is_patched and before[0] == start and np.array_equal(before[2], begins):
-            self._columns[-1] = start, before[1], ends
+        if before is not None and not is_patched and before[0] is content and np.array_equal(before[2], begins):
+            self._columns[-1] = content, before[1], ends
         else:
-            self._columns.append((start, begins, ends))
+            self._columns.append((content, begins, ends))
 
     def joined(self) -> Sequence[bytes]:
         """Return the bytes of all columns for each value."""
+        if self._count <= MAX_LISTED_VALUES:
+            return self._few_joined()
         bounds = np.empty((2, len(self._columns), self._count), np.int64)
         for number, column in enumerate(self._columns):
             if column is not None:
-                start, begins, ends = column
-                np.add(begins, start, out=bounds[0, number])
-                np.add(ends, start, out=bounds[1, number])
+                start = self._starts[id(column[0])]
+                np.add(column[1], start, out=bounds[0, number])
+                np.add(column[2], start, out=bounds[1, number])
         listed = [piece for _, pieces in self._listed for piece in pieces]
         patched = [piece for _, (_, pieces) in self._patches for piece in pieces]
         content = b"".join([*self._contents, *listed, *patched])
@@ -294,6 +295,18 @@ class ColumnPieces:
         offsets = np.empty(self._count + 1, np.int64)
         weave(np.frombuffer(content, np.uint8), bounds[0].reshape(-1), bounds[1].reshape(-1), out, offsets)
         return ArrowBytes.of_offsets(out, offsets)
+
+    def _few_joined(self) -> list[bytes]:
+        """Return the same without arrays, which take most of the time of a few values."""
+        listed = dict(self._listed)
+        columns = [listed[number] if one is None else _sliced(*one) for number, one in enumerate(self._columns)]
+        for number, (mask, pieces) in self._patches:
+            columns[number] = _replaced(columns[number], pieces, mask)
+        return list(map(b"".join, zip(*columns, strict=True))) if columns else [b""] * self._count
+
+
+def _sliced(content: bytes, begins: Offsets, ends: Offsets) -> Sequence[bytes]:
+    return [content[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
 
 
 Read: TypeAlias = Callable[[Octets, Offsets, Offsets], Column]

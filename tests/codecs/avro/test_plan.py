@@ -229,9 +229,9 @@ def _some_values(count: int) -> list[dict[str, Any]]:
 def test_fields_that_nobody_looks_at_are_never_read() -> None:
     """They go from what was read to what is written as bytes, of the records that are left and in any order."""
     plan, other = plan_of(*_FIELDS), plan_of(*reversed(_FIELDS))
-    values = _some_values(40)
-    (block,), _ = plan.decode(rows_of(40), _written(plan, values))
-    kept = np.flatnonzero(np.arange(40) % 4)
+    values = _some_values(80)
+    (block,), _ = plan.decode(rows_of(80), _written(plan, values))
+    kept = np.flatnonzero(np.arange(80) % 4)
     part = block.take(kept)
     names = list(part.columns)
     turned = part.with_columns(other.schema, dict(zip(names, reversed(list(part.columns.values())), strict=True)))

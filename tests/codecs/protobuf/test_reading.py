@@ -114,6 +114,7 @@ def test_values_are_those_of_the_library(made: Any, values: list[dict[str, Any]]
 @given(values=_MESSAGES)
 def test_bytes_go_into_messages_with_the_same_and_with_other_numbers(made: Any, values: list[dict[str, Any]]) -> None:
     """Unread, of the records that are left, they are what the values would be written as."""
+    values = values * 4
     (codec, message), (other, _) = made
     (block,), _ = codec.decode(rows_of(len(values)), [message(**value).SerializeToString() for value in values])
     part = block.take(np.arange(0, len(values), 2))
@@ -164,6 +165,7 @@ def test_a_field_that_is_written_twice(tmp_path: Path) -> None:
 @given(values=_MESSAGES)
 def test_columns_are_written_as_their_values(made: Any, values: list[dict[str, Any]]) -> None:
     """Patched ones, times as arrays, and one text for all; with the same and with other numbers."""
+    values = values * 2
     (codec, message), (other, _) = made
     count = len(values)
     (block,), _ = codec.decode(rows_of(count), [message(**value).SerializeToString() for value in values])

@@ -31,7 +31,15 @@ from turnout.codecs.schema_registry import Indexes, Position, RegisteringCodec, 
 from turnout.errors import RecordError
 from turnout.loops import times
 from turnout.records import BigInt, Block, Float32, Int8, Int16, Int32, Moment, Positions, Schema, group
-from turnout.records.spans import ColumnPieces, EncodedColumn, NumberColumn, PatchedColumn, Slices, is_repeated
+from turnout.records.spans import (
+    MAX_LISTED_VALUES,
+    ColumnPieces,
+    EncodedColumn,
+    NumberColumn,
+    PatchedColumn,
+    Slices,
+    is_repeated,
+)
 from turnout.records.types import Column, DynamicValue, NewColumn, Offsets
 
 WriteColumn: TypeAlias = Callable[[Column], Sequence[bytes]]
@@ -273,7 +281,7 @@ def fields_writer(type_: AvroType) -> Callable[[list[Column], int, bytes], Seque
                     pieces.add_slices(base.slices, None if patched is None else patched.written(writer))
                 elif isinstance(column, NumberColumn) and prefix is not None:
                     pieces.add_slices(_number_slices(column.numbers, prefix))
-                elif is_repeated(column):
+                elif count > MAX_LISTED_VALUES and is_repeated(column):
                     pieces.add_repeated(*writer(column[:1]))
                 else:
                     pieces.add(writer(column))

@@ -48,7 +48,7 @@ from turnout.codecs.schema_registry import (
 from turnout.codecs.schema_registry.codec import HEADER, RegistrySchema
 from turnout.errors import MissingExtraError, RecordError
 from turnout.records import Block, Positions, Schema, Struct
-from turnout.records.spans import ColumnPieces, NumberColumn, PatchedColumn, is_repeated
+from turnout.records.spans import MAX_LISTED_VALUES, ColumnPieces, NumberColumn, PatchedColumn, is_repeated
 from turnout.records.types import Column, Columns, DynamicValue, Entries, NewColumn, Value
 
 _UNWRITABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OverflowError, ArithmeticError)
@@ -154,7 +154,7 @@ class MessageWriter:
                 pieces.add_slices(found, patch)
             elif slices is not None:
                 pieces.add_slices(slices)
-            elif column is not None and is_repeated(column):
+            elif column is not None and count > MAX_LISTED_VALUES and is_repeated(column):
                 pieces.add_repeated(*write({member.name: column[:1]}))
             else:
                 pieces.add(write(columns))
