@@ -23,6 +23,9 @@ from turnout.loops import segment_arrays as layout
 from turnout.loops.compiled import Loop
 from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.index import Index, segment_matcher
+from turnout.subscriptions.index.build import build
+from turnout.subscriptions.index.layers import Layer
+from turnout.subscriptions.index.literal_choice import Costs
 
 pytestmark = pytest.mark.usefixtures("compiled_loops")
 
@@ -98,6 +101,18 @@ def test_what_is_asked() -> None:
     ]
 
     assert _pairs(Index.of(subscriptions), seen, 3) == expected(subscriptions, seen)
+
+
+def test_answers_are_for_one_segment() -> None:
+    """What one segment asked is not given to the next one, whose tests have the same numbers."""
+    first, second = subscriptions_of([parse("k =~ a+b")]), subscriptions_of([parse("k =~ b+c")])
+    index = Index([Layer(build(own, Costs())) for own in (first, second)], 0)
+    seen: list[dict[str, object]] = [{"k": "ab"}, {"k": "bc"}, {"k": "abc"}, {"k": "x"}]
+    wanted = sorted(expected(first, seen) + expected(second, seen))
+
+    assert _pairs(index, seen, 4) == _pairs(index, seen, 1) == wanted
+    found = [index.match_one(json.dumps(one).encode()) for one in seen]
+    assert found == [[[0], []], [[], [0]], [[0], [0]], [[], []]]
 
 
 def test_networks() -> None:

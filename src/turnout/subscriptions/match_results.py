@@ -339,14 +339,8 @@ class MatchBatch(Sequence["MatchList"]):
         return self._bounds[row + 1] - self._bounds[row] + len(self._loose.get(row, ()))
 
     @cached_property
-    def _starts(self) -> _Numbers:
-        starts = np.zeros(len(self._messages) + 1, np.int64)
-        np.cumsum(np.bincount(self._rows, minlength=len(self._messages)), out=starts[1:])
-        return starts
-
-    @cached_property
     def _bounds(self) -> list[int]:
-        bounds: list[int] = self._starts.tolist()
+        bounds: list[int] = np.searchsorted(self._rows, np.arange(len(self._messages) + 1)).tolist()
         return bounds
 
     @cached_property
@@ -359,9 +353,9 @@ class MatchBatch(Sequence["MatchList"]):
         of_messages: list[list[T]] = []
         portion = 1 + _PORTION * len(self._messages) // (len(self._numbers) + 1)
         for begun in range(0, len(self._messages), portion):
-            starts = self._starts[begun : begun + portion + 1]
-            values = self._items(of_layer, self._numbers[starts[0] : starts[-1]])
-            of_messages += [values[first:end] for first, end in pairwise((starts - starts[0]).tolist())]
+            bounds = self._bounds[begun : begun + portion + 1]
+            values = self._items(of_layer, self._numbers[bounds[0] : bounds[-1]])
+            of_messages += [values[first - bounds[0] : end - bounds[0]] for first, end in pairwise(bounds)]
         for row, answers in self._loose.items():
             of_messages[row] += map(of_answer, answers)
         return of_messages

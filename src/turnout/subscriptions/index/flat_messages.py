@@ -31,6 +31,9 @@ from turnout.subscriptions.index.facts import encoded, encoded_all
 
 _PADDING: Final = bytes(16)
 _BEYOND_ASCII: Final = 128
+_ROOM_FOR_ANSWERS: Final = 16 * layout.GIVEN_COLUMNS
+"""Room behind the values for what is given for one message; more is given with a copy."""
+
 _DICT: Final = frozenset({dict})
 _ESCAPE: Final = rb"\u"
 _decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
@@ -329,7 +332,7 @@ class KeyNumbers:
             numbers = list(numbers)
             data, offsets, variants = self._with_variants(data, texts, numbers)
         at = np.cumsum([layout.STARTS, 2 * rows, layout.VALUE * count, layout.VARIANT * len(offsets), rows + 1])
-        flat = np.zeros(int(at[-1]), np.int64)
+        flat = np.zeros(int(at[-1]) + _ROOM_FOR_ANSWERS, np.int64)
         flat[: layout.STARTS] = at
         values = flat[at[layout.VALUES] : at[layout.VARIANTS]].reshape(-1, layout.VALUE)
         values[:, layout.VALUE_KEY] = (

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Sequence
+from itertools import chain, groupby
 from math import inf
+from operator import itemgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -84,9 +85,6 @@ _FIRST_ROOMS: Final = _Rooms()
 
 _MOST_TEXT: Final = 1 << 16
 """Bytes of an object of JSON up to which a buffer for it is kept."""
-
-_MOST_GIVEN: Final = 16
-"""Answers for one message that its buffers have room for."""
 
 _BEHIND_OBJECT: Final = bytes(17)
 """The separator behind an object of JSON, and the zeros that a loop may read."""
@@ -179,68 +177,54 @@ class SegmentMatcher:
         buffers = self._buffers(rooms)
         buffers.text[: size + len(_BEHIND_OBJECT) - 1] = text + _BEHIND_OBJECT
         count = loop.match_object.direct(size, *buffers.arguments)
+        found: list[int] | None = None
         if count == layout.IS_ASKING:
-            count = self._asked_one(buffers)
-        found: list[int] = buffers.scratch.matches[1 : 2 * count : 2].tolist() if count > 0 else []
+            data, numbers, *_ = buffers.messages
+            flat = FlatMessages(None, buffers.rooms.values, data, numbers, 1, size, True)
+            questions = _questions(buffers.scratch, int(buffers.scratch.state[layout.ASKED]))
+            found = self._answered(flat, self._key_of, self._any, 0, questions)[1].tolist()
+        elif count >= 0:
+            found = buffers.scratch.matches[1 : 2 * count : 2].tolist() if count else []
         self._free.append(buffers)
-        return found if count >= 0 else None
-
-    def _asked_one(self, buffers: _Buffers) -> int:
-        """Answer what one message asks; return the number of its matches, -1 if it is left to `matched`."""
-        scratch, messages = buffers.scratch, buffers.messages
-        numbers, state = messages.numbers, scratch.state
-        flat = FlatMessages(None, 0, messages.data, numbers, 1, 0, True)
-        given: list[tuple[int, int, float]] = []
-        asked, end = int(state[layout.ASKED]), layout.DONE
-        while asked and end == layout.DONE:
-            for _, kind, number in _questions(scratch, asked):
-                given += self._answers(flat, self._key_of, self._any, 0, kind, number)
-            if len(given) > _MOST_GIVEN:
-                return layout.IS_LEFT
-            first = numbers[layout.GIVEN_AT]
-            numbers[first + 1] = len(given)
-            first = numbers[layout.GIVEN_ANSWERS]
-            numbers[first : first + layout.GIVEN_COLUMNS * len(given)] = _integers_of(given)
-            messages.given_numbers[: len(given)] = [answer for *_, answer in given]
-            _, end, matched, asked = loop.match.direct(*buffers.arguments[6:-2], 0, 1, *buffers.arguments[-2:])
-        return matched if end == layout.DONE else layout.IS_LEFT
+        return found
 
     def _matched(self, flat: FlatMessages, key_of: Ints, any_key: int) -> tuple[Indices, Indices]:
-        given: dict[int, list[tuple[int, int, float]]] = {}
-        asked, rows, subscriptions = self._pass(flat, key_of, any_key, None, given)
+        messages = Messages(flat.data, flat.numbers, _NO_NUMBERS, key_of)
+        asked, rows, subscriptions = self._pass(flat, messages, any_key, 0, flat.size)
         if not asked:
             return rows, subscriptions
         # Rows that ask have no matches yet.
         parts = [(rows, subscriptions)]
-        while asked:
-            for row, kind, number in asked:
-                given.setdefault(row, []).extend(self._answers(flat, key_of, any_key, row, kind, number))
-            again = np.unique(np.array([row for row, _, _ in asked], np.int64))
-            of_again = {index: given[row] for index, row in enumerate(again.tolist())}
-            asked, rows, subscriptions = self._pass(flat, key_of, any_key, flat.rows.take(again, axis=0), of_again)
-            asked = [(int(again[row]), kind, number) for row, kind, number in asked]
-            parts.append((again.take(rows), subscriptions))
+        for row, questions in groupby(asked, itemgetter(0)):
+            parts.append(self._answered(flat, key_of, any_key, row, list(questions)))
         rows = np.concatenate([own for own, _ in parts])
         order = np.argsort(rows, kind="stable")
         return rows.take(order), np.concatenate([own for _, own in parts]).take(order)
 
+    def _answered(
+        self, flat: FlatMessages, key_of: Ints, any_key: int, row: int, asked: list[tuple[int, int, int]]
+    ) -> tuple[Indices, Indices]:
+        """Answer what a row asks; return it, and its subscriptions."""
+        given: list[tuple[int, int, float]] = []
+        while asked:
+            for _, kind, number in asked:
+                given += self._answers(flat, key_of, any_key, row, kind, number)
+            messages = _messages_with(flat, key_of, row, given)
+            asked, rows, subscriptions = self._pass(flat, messages, any_key, row, row + 1)
+        # Another segment begins without answers.
+        flat.numbers[flat.numbers[layout.GIVEN_AT] + row + 1] = 0
+        return rows, subscriptions
+
     def _pass(
-        self,
-        flat: FlatMessages,
-        key_of: Ints,
-        any_key: int,
-        rows: Longs | None,
-        given: Mapping[int, Sequence[tuple[int, int, float]]],
+        self, flat: FlatMessages, messages: Messages, any_key: int, first: int, last: int
     ) -> tuple[list[tuple[int, int, int]], Indices, Indices]:
-        """Match rows, or all, with what is given; return what they ask, and the matches of those that do not."""
-        messages = _messages_of(flat, key_of, rows, given)
+        """Match rows with what is given; return what they ask, and the matches of those that do not."""
         rooms = self._rooms
         if flat.distinct > rooms.values or flat.longest + 2 > rooms.text:
             values, text = max(rooms.values, 2 * flat.distinct), max(rooms.text, 2 * flat.longest + 2)
             rooms = self._rooms = rooms._replace(values=values, text=text)
         buffers = self._buffers(rooms)
         rooms, scratch = buffers.rooms, buffers.scratch
-        first, last = 0, flat.size if rows is None else len(rows)
         parts: list[NDArray[np.int64]] = []
         asked: list[tuple[int, int, int]] = []
         while True:
@@ -276,7 +260,7 @@ class SegmentMatcher:
     def _new_buffers(self, rooms: _Rooms) -> _Buffers:
         scratch = _scratch_of(self._sizes, rooms)
         data, numbers, keys = self._key_numbers.buffers(rooms.values, rooms.text)
-        messages = Messages(data, numbers, np.zeros(_MOST_GIVEN, np.float64), self._key_of)
+        messages = Messages(data, numbers, _NO_NUMBERS, self._key_of)
         arguments = (*keys, *messages, *self._arrays, *scratch, self._any, self._distinct)
         return _Buffers(rooms, scratch, messages, data.data, arguments)
 
@@ -335,32 +319,17 @@ def _texts_of(flat: FlatMessages, key_of: Ints, row: int, key: int | None) -> li
     return [flat.text(first + index) for index, own in enumerate(keys) if key is None or key_of[own] == key]
 
 
-def _messages_of(
-    flat: FlatMessages, key_of: Ints, rows: Longs | None, given: Mapping[int, Sequence[tuple[int, int, float]]]
-) -> Messages:
-    """Return some rows, or all, with what is given for them."""
-    if rows is None and not given:
-        return Messages(flat.data, flat.numbers, _NO_NUMBERS, key_of)
-    own_rows = flat.rows if rows is None else rows
-    by_row = [given.get(row, ()) for row in range(len(own_rows))]
-    answers = [own for of_row in by_row for own in of_row]
-    parts = [
-        flat.numbers[: layout.STARTS],
-        own_rows.ravel(),
-        flat.numbers[flat.numbers[layout.VALUES] : flat.numbers[layout.GIVEN_AT]],
-        np.cumsum([0, *map(len, by_row)]),
-        np.array(_integers_of(answers), np.int64),
-    ]
-    numbers = np.concatenate(parts)
-    numbers[layout.VALUES : layout.STARTS] += layout.STARTS + len(parts[1]) - numbers[layout.VALUES]
-    numbers[layout.GIVEN_ANSWERS] = numbers[layout.GIVEN_AT] + len(parts[3])
-    return Messages(flat.data, numbers, np.array([answer for *_, answer in answers], np.float64), key_of)
-
-
-def _integers_of(answers: Iterable[tuple[int, int, float]]) -> list[int]:
-    """Return the columns of answers that are integers, one answer after another."""
-    integers = ((kind, number, 0 if kind == layout.ASK_NUMBER else int(answer)) for kind, number, answer in answers)
-    return list(chain.from_iterable(integers))
+def _messages_with(flat: FlatMessages, key_of: Ints, row: int, given: Sequence[tuple[int, int, float]]) -> Messages:
+    """Return messages with what is given for one of them."""
+    numbers = flat.numbers
+    first, size = int(numbers[layout.GIVEN_ANSWERS]), layout.GIVEN_COLUMNS * len(given)
+    if first + size > len(numbers):
+        numbers = np.concatenate([numbers[:first], np.zeros(size, np.int64)])
+    integers = ((kind, number, 0 if kind == layout.ASK_NUMBER else int(answer)) for kind, number, answer in given)
+    numbers[first : first + size] = list(chain.from_iterable(integers))
+    of_row = int(numbers[layout.GIVEN_AT]) + row
+    numbers[of_row], numbers[of_row + 1] = 0, len(given)
+    return Messages(flat.data, numbers, np.array([answer for *_, answer in given], np.float64), key_of)
 
 
 def _questions(scratch: Scratch, count: int) -> list[tuple[int, int, int]]:
