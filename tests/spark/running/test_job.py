@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.integration.routes import wait_for
 
+from turnout.base.background import statuses
 from turnout.engine.counts import Counts
 from turnout.errors import RunError, StreamError
 from turnout.routes import Route
@@ -104,6 +108,34 @@ def test_each_route_has_its_properties_to_itself(application: Application, spark
     assert [report.counts for report in reports] == [result.counts]
     assert spark.conf.get("spark.sql.shuffle.partitions") == before != "7"
     assert application.alive()
+
+
+def test_a_standby_that_ends_while_it_warms_up(
+    application: Application, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it was about to do fails with the session, which is no error."""
+    begun, stopped, name = threading.Event(), threading.Event(), "warm-up of the standby"
+
+    def warm_up(_: SparkSession) -> None:
+        begun.set()
+        stopped.wait(30)
+        raise RuntimeError("Cannot call methods on a stopped SparkContext.")
+
+    def stop() -> None:
+        stopped.set()
+        # It is stopped before the session, or fails.
+        wait_for(lambda: not any(work.name == name and not work.failures for work in statuses()), 30)
+
+    monkeypatch.setattr(job, "warm_up_query", warm_up)
+    monkeypatch.setattr(application, "_session", SimpleNamespace(stop=stop, newSession=lambda: None))
+    monkeypatch.setattr(job, "driver_address", lambda _: "127.0.0.1")
+    monkeypatch.setattr(job, "guard_process", lambda _: None)
+    application.guard(lambda: (0.0, 1))
+    assert begun.wait(30)
+
+    application.close()
+
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_an_error_of_a_micro_batch_ends_the_run_as_it_is(

@@ -420,7 +420,7 @@ class Application:
         self._id = str(self._session.sparkContext.applicationId)
         self._slots = task_slots(self._session)
         self._routes = routes
-        self._warming: Background | None = None
+        self._stop_warming: Callable[[], None] = lambda: None
         self._closed = False
         self._resources = ExitStack()
 
@@ -444,8 +444,8 @@ class Application:
                 # A standby that can lead, only later, is one.
                 is_warm.set()
 
-        self._warming = Background("warm-up of the standby", prepare, every=_READY_SECONDS)
-        self._resources.enter_context(self._warming)
+        warming = self._resources.enter_context(Background("warm-up of the standby", prepare, every=_READY_SECONDS))
+        self._stop_warming = warming.stop
         return is_warm.is_set
 
     def mistakes(self, route: Route) -> list[Mistake]:
@@ -459,8 +459,7 @@ class Application:
 
     def run(self, route: Route, *, stop: threading.Event, on_progress: Callable[[Progress], None]) -> RunResult:
         """Run the route on the calling thread, until it ends or is to stop; see `turnout.spark.running.job.run`."""
-        if self._warming is not None:
-            self._warming.stop()
+        self._stop_warming()
         try:
             # Holds for this thread, and those that Spark starts from it.
             self._session.sparkContext.setLocalProperty("spark.scheduler.pool", route.name)
@@ -487,6 +486,8 @@ class Application:
     def close(self) -> None:
         """Stop the application."""
         self._closed = True
+        # It may be under way, and then ends with the session.
+        self._stop_warming()
         with suppress(Exception):
             self._session.stop()
         self._resources.close()
