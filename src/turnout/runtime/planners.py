@@ -43,12 +43,12 @@ def start_planners() -> None:
     If it ends before, that is logged, and it is started again.
     """
     import atexit
+    import logging
     import subprocess
     from pathlib import Path
 
     from turnout.base.background import Background
     from turnout.base.files import lasting_folder
-    from turnout.errors import RunError
 
     if not _backgrounds:
         path = str(lasting_folder("planners") / "socket")
@@ -64,10 +64,10 @@ def start_planners() -> None:
             with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=errors) as process:
                 processes[:] = [process]
                 code = process.wait()
-            raise RunError(f"it ended with exit code {code}; planners start slowly until it runs again")
+            if not background.stopped.is_set():
+                logging.getLogger(__name__).warning("the process of planners ended (%s), and starts again", code)
 
-        background = _backgrounds[path] = Background("process of planners", run)
-        background.start()
+        background = _backgrounds[path] = Background("process of planners", run, every=3.0).start()
 
         def end(owner: int) -> None:
             # A process that was forked ends before its parent does.
