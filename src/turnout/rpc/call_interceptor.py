@@ -171,7 +171,8 @@ _QUIET_CHECKS = 3
 _CHECK_SECONDS = 0.02
 """A server that stops waits until so many checks in a row, with this pause, find no call.
 
-Checks that come late do not count: threads that take calls off connections then wait for a processor too."""
+Checks that come late do not count: threads that take calls off connections then wait for a processor too. Behind calls
+that have come meanwhile there are more checks: a client sends the next ones when those are answered."""
 
 _MAX_DETAILS = 2_000
 """Characters of an error's details: trailers beyond 8 kB are refused by clients, which then see another error."""
@@ -246,8 +247,8 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
         """
         self._is_stopping = True
         deadline = time.monotonic() + seconds
-        quiet, accepted = 0, -1
-        while quiet < _QUIET_CHECKS and (begun := time.monotonic()) < deadline:
+        quiet, first, accepted = 0, self._accepted, -1
+        while quiet < _QUIET_CHECKS * (1 if accepted == first else 5) and (begun := time.monotonic()) < deadline:
             time.sleep(_CHECK_SECONDS)
             is_late = time.monotonic() - begun > 2 * _CHECK_SECONDS
             quiet = quiet + 1 if accepted == self._accepted and not self._unary and not is_late else 0
