@@ -1,8 +1,7 @@
 """Two servers, one of which leads: killed, frozen and woken, asked to hand over, and cut off, under load.
 
 ``TURNOUT_HA_FAULTS`` sets the number of faults of each kind (1), ``TURNOUT_HA_KINDS`` the kinds (all, or names between
-commas), ``TURNOUT_HA_RATE`` the messages a second (500), ``TURNOUT_HA_HOSTS`` the servers (2): of three, one is ready
-for the next fault while another one starts again.
+commas), ``TURNOUT_HA_RATE`` the messages a second (500), ``TURNOUT_HA_HOSTS`` the servers (2).
 """
 
 from __future__ import annotations
@@ -387,7 +386,7 @@ class Scene:
         wait_for(lambda: sum(host.leads() for host in self.hosts) == 1)
         (leader,) = [host for host in self.hosts if host.leads()]
         others = [host for host in self.hosts if host is not leader]
-        wait_for(lambda: any(host.waits() for host in others))
+        wait_for(lambda: all(host.waits() for host in others))
         wait_for(lambda: self.deliveries.count > self.load.count - 3 * RATE)
         standby = next(host for host in others if host.waits())
         begun = time.time()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import Future
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.kafka.test_producer import refusing
 from tests.kafka.test_reader import topic
 from tests.server.conftest import wait_for
@@ -70,6 +74,28 @@ def test_offsets(options: KafkaOptions) -> None:
         with pytest.raises(StreamError) as missing:
             admin.ends([("offsets", 7)])
         assert missing.value.code == 404
+
+
+def test_offsets_whose_metadata_were_missed(options: KafkaOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client is sent metadata again, and does not wait for seconds."""
+    with KafkaAdmin(options) as admin:
+        client, asked, late = admin._connected, list[str](), dict[Any, Future[Any]]()
+
+        def list_offsets(partitions: Any, **_: Any) -> dict[Any, Future[Any]]:
+            late.update((partition, Future()) for partition in partitions)
+            return dict(late)
+
+        def list_topics(name: str, timeout: float) -> object:
+            asked.append(name)
+            for future in late.values():
+                future.set_result(SimpleNamespace(offset=7))
+            return client.list_topics(name, timeout)
+
+        stand_in = SimpleNamespace(list_offsets=list_offsets, list_topics=list_topics)
+        monkeypatch.setattr(admin, "_connected", stand_in)
+        monkeypatch.setattr(admin, "_options", replace(options, timeout=1.0))
+        assert admin._listed([("a", 0)], OffsetSpec.latest()) == {("a", 0): 7}
+        assert asked == ["a"]
 
 
 def test_no_broker() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -21,7 +21,8 @@ from turnout.kafka.options import KafkaOptions
 if TYPE_CHECKING:
     from types import EllipsisType
 
-    from confluent_kafka.admin import AdminClient, OffsetSpec
+    from confluent_kafka import TopicPartition as KafkaPartition
+    from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 
 _K = TypeVar("_K")
@@ -34,6 +35,7 @@ _TOPICS_AT_ONCE: Final = 500
 _EXISTS: Final = "TOPIC_ALREADY_EXISTS"
 _LEADERLESS: Final = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
 _PAUSE_SECONDS: Final = 0.05
+_LATE_SECONDS: Final = 0.1
 _NO_LIMIT: Final = (1 << 63) - 1
 """Kafka's value of a limit of time that is none."""
 
@@ -347,7 +349,9 @@ class KafkaAdmin:
         while unresolved:
             request = partial(self._client.list_offsets, unresolved, isolation_level=isolation, **self._times)
             moved = {}
-            for partition, future in self._answers(request).items():
+            answers = self._answers(request)
+            self._wake(answers)
+            for partition, future in answers.items():
                 topic, number = partition.topic, partition.partition
                 what = f"the offsets of partition {number} of the topic {topic!r} cannot be listed"
                 if _has_no_leader(future, self._options) and time.monotonic() < give_up:
@@ -357,6 +361,20 @@ class KafkaAdmin:
             if unresolved := moved:
                 time.sleep(_PAUSE_SECONDS)
         return found
+
+    def _wake(self, answers: Mapping[KafkaPartition, Future[ListOffsetsResultInfo]]) -> None:
+        """Have metadata of a topic sent again if its offsets are not here soon.
+
+        librdkafka waits for metadata with the leader of a partition. If it has missed them, it waits for others, or for
+        one or three seconds.
+        """
+        from confluent_kafka import KafkaException
+
+        late = wait(answers.values(), _LATE_SECONDS).not_done
+        topic = next((partition.topic for partition, future in answers.items() if future in late), None)
+        if topic is not None:
+            with suppress(KafkaException):
+                self._client.list_topics(topic, timeout=1.0)
 
     def _answers(self, request: Callable[[], Mapping[_K, Future[_V]]]) -> Mapping[_K, Future[_V]]:
         with self._errors("the cluster cannot be queried"):
