@@ -373,6 +373,7 @@ class KafkaAdmin:
         late = wait(answers.values(), _LATE_SECONDS).not_done
         topic = next((partition.topic for partition, future in answers.items() if future in late), None)
         if topic is not None:
+            # A broker that does not answer is seen in the answer that is waited for.
             with suppress(KafkaException):
                 self._client.list_topics(topic, timeout=1.0)
 

@@ -10,7 +10,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from turnout.base.startup import DeferredModule, np
-from turnout.records.block import Positions
+from turnout.records.block import Positions, taking
 from turnout.records.schema import Schema
 from turnout.records.spans import ArrowTexts
 from turnout.records.text import text_of
@@ -307,9 +307,10 @@ class Headers:
             try:
                 return ArrowTexts(self._values.take(pa.array(own, mask=own < 0)).cast(pa.string()))
             except pa.ArrowInvalid:
+                # A value is no UTF-8: below, other characters stand for its bytes.
                 pass
         texts = self.last(name)
-        return texts if len(rows) == self.count else [texts[row] for row in rows.tolist()]
+        return texts if len(rows) == self.count else taking(rows, self.count)(texts)
 
     def _last_of_listed(self, name: str) -> list[str | None]:
         """Return what `last` does, of listed headers off the wire."""

@@ -299,13 +299,14 @@ class ColumnPieces:
     def _few_joined(self) -> list[bytes]:
         """Return the same without arrays, which take most of the time of a few values."""
         listed = dict(self._listed)
-        columns = [listed[number] if one is None else _sliced(*one) for number, one in enumerate(self._columns)]
+        columns = [listed[number] if one is None else sliced(*one) for number, one in enumerate(self._columns)]
         for number, (mask, pieces) in self._patches:
             columns[number] = _replaced(columns[number], pieces, mask)
         return list(map(b"".join, zip(*columns, strict=True))) if columns else [b""] * self._count
 
 
-def _sliced(content: bytes, begins: Offsets, ends: Offsets) -> Sequence[bytes]:
+def sliced(content: bytes, begins: Offsets, ends: Offsets) -> list[bytes]:
+    """Return the bytes of each value."""
     return [content[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
 
 

@@ -39,6 +39,7 @@ from turnout.records.spans import (
     PatchedColumn,
     Slices,
     is_repeated,
+    sliced,
 )
 from turnout.records.types import Column, DynamicValue, NewColumn, Offsets
 
@@ -110,8 +111,10 @@ def _varints(values: Column, bits: int, prefix: bytes) -> list[bytes]:
     bound = 1 << (bits - 1)
     if min(values) < -bound or max(values) >= bound:
         raise _misfit(f"an integer of {bits} bits", next(value for value in values if not -bound <= value < bound))
-    raw, (begins, ends) = _number_slices(np.array(values, np.int64), prefix)
-    return [raw[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+    if len(values) <= MAX_LISTED_VALUES:
+        return [prefix + zigzag_varint(value) for value in values]
+    raw, bounds = _number_slices(np.array(values, np.int64), prefix)
+    return sliced(raw, *bounds)
 
 
 def _ints(values: Column, prefix: bytes = b"") -> list[bytes]:

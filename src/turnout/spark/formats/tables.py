@@ -464,17 +464,20 @@ class FileEndpoint(SparkEndpoint):
         else:
             declared = {} if source.format == "parquet" else {"schema": schema}
             loaded = spark.read.format(source.format).options(**kept).load(source.path, **declared)
-        self._warn_of_other_names(spark)
+        if not self._is_csv:
+            self._warn_of_other_names(loaded)
         if source.format == "parquet":
             return from_texts(loaded if source.stream else _as_records(loaded))
         return from_texts(_with_problems(loaded, has_json_headers=self._is_csv))
 
-    def _warn_of_other_names(self, spark: SparkSession) -> None:
+    def _warn_of_other_names(self, loaded: DataFrame) -> None:
         """Warn of columns, or names in the first lines of JSON, that no part of a record has: Spark reads past them."""
-        path, options = cast("FileSource", self.endpoint).path, self.endpoint.options()
+        source, spark = cast("FileSource", self.endpoint), loaded.sparkSession
+        path, options = source.path, source.options()
         try:
-            if self.endpoint.format == "parquet":
-                names = set(spark.read.options(**options).parquet(path).columns)
+            if source.format == "parquet":
+                # A stream has the columns of a record, whatever its files have.
+                names = set((spark.read.options(**options).parquet(path) if source.stream else loaded).columns)
             else:
                 lines = spark.read.options(**options).text(path).limit(_SAMPLED_LINES)
                 rows = lines.select(F.explode(F.json_object_keys("value")).alias("name")).distinct().collect()
@@ -483,7 +486,7 @@ class FileEndpoint(SparkEndpoint):
             # The folder of a stream may be empty, and reading reports the mistakes of files.
             return
         # Columns of Parquet are found whatever their case, unless Spark compares it; names of JSON are not.
-        rule = case_rule(spark) if self.endpoint.format == "parquet" else str
+        rule = case_rule(spark) if source.format == "parquet" else str
         for name in sorted(name for name in names if rule(name) not in _TYPES)[:_MOST_NAMES]:
             _log.warning("%s: %r is not read%s (a record has %s)", path, name, did_you_mean(name, _TYPES), _PARTS)
 

@@ -533,7 +533,7 @@ def server_session(
     carrier = streams_only and master.startswith("local")
     with _children_write_to(log):
         # A Python that the user names starts planners by itself.
-        if master.startswith("local") and os.environ.get("PYSPARK_PYTHON", worker_python()) == worker_python():
+        if master.startswith("local") and os.environ.get("PYSPARK_PYTHON") in (None, worker_python()):
             planners.start_planners()
         slots = with_open_slots(master, routes)
         return build_session("turnout", master=slots, conf={**needed, **properties}, carrier=carrier)

@@ -129,10 +129,10 @@ class Index:
         separate = self._key_numbers.rows_with_variants(messages)
         if not 0 < len(separate) < len(messages):
             return self._matched(self._key_numbers.of_messages(messages))
+        assert isinstance(messages, JsonMessages)
         parts = []
         for rows in (np.delete(np.arange(len(messages)), separate), np.array(separate)):
-            own = messages.take(rows.tolist()) if isinstance(messages, JsonMessages) else ()
-            found = self._matched(self._key_numbers.of_messages(own))
+            found = self._matched(self._key_numbers.of_messages(messages.take(rows.tolist())))
             parts.append(Matches(rows.take(found.rows), found.subscriptions))
         found = _joined(parts)
         return found.take(np.argsort(found.rows, kind="stable"))
