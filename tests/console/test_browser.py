@@ -20,7 +20,7 @@ from tests.server.fakes import FakeRunner
 from turnout.console import add_console
 from turnout.engine.counts import Counts
 from turnout.server.config import ServerConfig
-from turnout.server.events import Event
+from turnout.server.routes.events import Event
 from turnout.server.routes.supervisor import Phase
 from turnout.server.serving import RouteServer
 

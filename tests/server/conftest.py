@@ -14,11 +14,11 @@ from starlette.testclient import TestClient
 from tests.server.fakes import FakeRunner, Run
 from turnout.rpc.caller import Tenants
 from turnout.server.config import RestartsPart
-from turnout.server.events import Events, Recorder
 from turnout.server.health import Health, LossMonitor, Survey
 from turnout.server.metrics import Metrics
 from turnout.server.rest.app import build_app, guarded
 from turnout.server.rest.dependencies import Parts
+from turnout.server.routes.events import Events, Recorder
 from turnout.server.routes.routes import Routes
 from turnout.server.routes.state import State
 from turnout.server.routes.supervisor import Phase

@@ -32,7 +32,6 @@ from turnout.server.config import HaPart, ServerConfig
 from turnout.server.deliveries import ScheduledDeliveries, WebhookDeliveries
 from turnout.server.election import Elector, Leadership, lease_store
 from turnout.server.errors import RETRY_SECONDS, status_of
-from turnout.server.events import Events, Recorder
 from turnout.server.feeds import Feed
 from turnout.server.health import Health, LossMonitor, Survey, reach_all
 from turnout.server.inputs import Intake
@@ -41,6 +40,7 @@ from turnout.server.metrics import Metrics, Push, endpoint_of
 from turnout.server.oidc import with_sessions
 from turnout.server.rest.app import TracedApp, build_app, guarded
 from turnout.server.rest.dependencies import Parts
+from turnout.server.routes.events import Events, Recorder
 from turnout.server.routes.routes import Routes
 from turnout.server.routes.state import State
 from turnout.server.routes.supervisor import Runner

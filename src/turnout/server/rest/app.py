@@ -15,7 +15,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from turnout._built import version as __version__
 from turnout.base.terminal import trace_ids
 from turnout.server.errors import add_handlers
-from turnout.server.idempotency import KEY_HEADER, REPLAYED_HEADER, IdempotentPosts
 from turnout.server.preconditions import ConditionalReads, refuse_unread_conditions
 from turnout.server.rest import (
     connect,
@@ -30,6 +29,7 @@ from turnout.server.rest import (
 )
 from turnout.server.rest.dependencies import Parts, known_parameters
 from turnout.server.rest.description import Described
+from turnout.server.rest.idempotency import KEY_HEADER, REPLAYED_HEADER, IdempotentPosts
 from turnout.server.security import Authenticator, Bodies, Entrance, Gate
 from turnout.traces.spans import Span, TraceSettings, headers_of
 

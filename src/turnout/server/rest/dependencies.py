@@ -30,12 +30,12 @@ from turnout.rpc.status import RefusedError
 from turnout.server.deliveries import WebhookDeliveries
 from turnout.server.election import Elector
 from turnout.server.errors import NoStoreError
-from turnout.server.events import Events
 from turnout.server.feeds import Feeds
 from turnout.server.health import Health, LossMonitor, Survey
 from turnout.server.inputs import Intake
 from turnout.server.metrics import Metrics
 from turnout.server.preconditions import UNCONDITIONAL, Preconditions
+from turnout.server.routes.events import Events
 from turnout.server.routes.routes import Routes
 from turnout.server.routes.state import State
 from turnout.server.sandbox import Matchers

@@ -12,8 +12,8 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from turnout.base.untrusted import JsonObject
-from turnout.server.idempotency import KEY_HEADER, MAX_KEY
 from turnout.server.rest.dependencies import Reads
+from turnout.server.rest.idempotency import KEY_HEADER, MAX_KEY
 from turnout.server.rest.models import with_headers
 
 Document: TypeAlias = JsonObject

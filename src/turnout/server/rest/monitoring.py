@@ -15,9 +15,9 @@ from pydantic import BaseModel, Field
 from turnout.base.untrusted import LARGEST_SEQUENCE, decimal
 from turnout.errors import ConfigError, Mistake
 from turnout.server.election import Elector
-from turnout.server.events import Event, Events
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes, in_pool
 from turnout.server.rest.models import SequenceNumber
+from turnout.server.routes.events import Event, Events
 from turnout.server.routes.state import State
 
 _log = logging.getLogger("turnout.server")

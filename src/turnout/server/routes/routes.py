@@ -17,9 +17,9 @@ from turnout.runtime.offsets import Offsets, committed
 from turnout.runtime.open_splits import SlotUse
 from turnout.server.config import RestartsPart
 from turnout.server.errors import ConflictError, StaleError, UnsafeChangeError
-from turnout.server.events import Recorder
 from turnout.server.preconditions import UNCONDITIONAL, Preconditions
 from turnout.server.routes.compatibility import checked_start, is_safe, resolved
+from turnout.server.routes.events import Recorder
 from turnout.server.routes.state import State
 from turnout.server.routes.supervisor import Phase, RouteVersion, Runner
 from turnout.server.routes.table import (

@@ -26,8 +26,8 @@ from turnout.runtime.checkpoint import checkpoint_of, local_folder
 from turnout.runtime.endpoints import Change
 from turnout.server.config import RestartsPart
 from turnout.server.errors import ConflictError, RouteNotFoundError
-from turnout.server.events import Recorder
 from turnout.server.routes.compatibility import begun_at, compatibility, is_safe, set_aside
+from turnout.server.routes.events import Recorder
 from turnout.server.routes.state import Revision, State
 from turnout.server.routes.supervisor import Phase, Restarts, RouteStatus, RouteVersion, Runner, Supervisor
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.conftest import Bench, client_of
-from turnout.server.events import Event, Events
+from turnout.server.routes.events import Event, Events
 from turnout.server.routes.state import State
 
 

@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tests.server.conftest import Bench
 from turnout.rpc.caller import Caller
-from turnout.server.idempotency import IdempotentPosts
+from turnout.server.rest.idempotency import IdempotentPosts
 from turnout.server.security import ANONYMOUS, Principal
 
 NEW = {"destinations": ["d"], "condition_text": "a:b"}
