@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.kafka_broker import KafkaBroker, started_broker
 from tests.integration.routes import Streams
 
 from turnout.embedded import NatsServer
@@ -18,6 +19,13 @@ def streams(nats_server: NatsServer) -> Iterator[Streams]:
     streams.create()
     yield streams
     streams.delete()
+
+
+@pytest.fixture(scope="package")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """One for all modules that have none of their own, each with topics of its own."""
+    with started_broker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 @pytest.fixture

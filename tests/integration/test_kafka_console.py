@@ -12,7 +12,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from tests.console.browser import MISSING, axe, chromium, driver_of, fill, press, quiet, text_of, until
 from tests.integration.kafka_broker import KafkaBroker
-from tests.integration.test_kafka_history import Scene, broker  # noqa: F401 - a fixture
+from tests.integration.test_kafka_history import Scene
 from tests.server.conftest import wait_for
 from tests.server.fakes import FakeRunner
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.heavy, pytest.mark.skipif(chromium(
 
 
 @pytest.fixture
-def scene(broker: KafkaBroker, tmp_path: Path, request: pytest.FixtureRequest) -> Scene:  # noqa: F811
+def scene(broker: KafkaBroker, tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
     """A route that has read eight records, whose letters are in two partitions, and has three before it."""
     name = str(request.node.name).removeprefix("test_")
     scene = Scene(broker, tmp_path, name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.kafka_broker import KafkaBroker
-from tests.integration.test_kafka_history import Scene, broker  # noqa: F401 - a fixture
+from tests.integration.test_kafka_history import Scene
 from tests.server.conftest import Bench, client_of
 
 from turnout.base.clocks import EPOCH
@@ -33,7 +33,7 @@ CITIES = ("Oulu", "Turku", "Pori")
 class FedTopic(Scene):
     """A route with feeds, and orders of three cities in turn in two partitions; each seventh is no JSON."""
 
-    def __init__(self, broker: KafkaBroker, work: Path, name: str) -> None:  # noqa: F811
+    def __init__(self, broker: KafkaBroker, work: Path, name: str) -> None:
         super().__init__(broker, work, name)
         self.text = self.text.replace("city: value.city}", "city: value.city}, feeds: true")
         self.route = Route.load(self.write(self.text))
@@ -80,7 +80,7 @@ def _refusing(index: int, reason: Exception) -> None:
 
 @pytest.fixture(scope="module")
 def fed_topic(
-    broker: KafkaBroker,  # noqa: F811 - the fixture
+    broker: KafkaBroker,
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> FedTopic:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 from tests.cli.conftest import turnout  # noqa: F401 - a fixture
 from tests.console.conftest import console_of
-from tests.integration.kafka_broker import KafkaBroker, started_broker
+from tests.integration.kafka_broker import KafkaBroker
 from tests.server.conftest import Bench, client_of
 
 from turnout.conditions import parse
@@ -45,12 +45,6 @@ errors: {{tolerance: all}}
 trigger: {{availableNow: true}}
 checkpoint: "{work}/{name}.checkpoint"
 """
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    with started_broker(tmp_path_factory.mktemp("kafka")) as broker:
-        yield broker
 
 
 class Scene:

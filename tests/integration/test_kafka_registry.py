@@ -15,7 +15,6 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.codecs.schema_registry.tested_registry import TestedRegistry, opened_registry
 from tests.integration.kafka_broker import KafkaBroker
-from tests.integration.test_kafka_routes import broker  # noqa: F401 - a fixture
 
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
@@ -55,7 +54,7 @@ def registry(request: pytest.FixtureRequest) -> Iterator[TestedRegistry]:
 
 
 def test_avro_to_avro(
-    broker: KafkaBroker,  # noqa: F811 - the fixture
+    broker: KafkaBroker,
     registry: TestedRegistry,
     tmp_path: Path,
 ) -> None:

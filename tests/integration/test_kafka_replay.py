@@ -10,12 +10,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.kafka_broker import KafkaBroker, started_broker
+from tests.integration.kafka_broker import KafkaBroker
 from tests.integration.routes import write_route
 
 from turnout.embedded import NatsServer
@@ -44,12 +43,6 @@ mappings: {{"in.{name}": "out.{name}"}}
 sink: {{format: kafka, servers: "{servers}", exactlyOnce: true}}
 checkpoint: "{work}/checkpoint"
 """
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    with started_broker(tmp_path_factory.mktemp("kafka")) as broker:
-        yield broker
 
 
 class Scene:

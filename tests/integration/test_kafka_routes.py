@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.kafka_broker import KafkaBroker, started_broker
+from tests.integration.kafka_broker import KafkaBroker
 
 from turnout.embedded import NatsServer
 from turnout.kafka.admin import KafkaAdmin
@@ -21,12 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    with started_broker(tmp_path_factory.mktemp("kafka")) as broker:
-        yield broker
 
 
 ROUTE = """
