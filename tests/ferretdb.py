@@ -1,7 +1,7 @@
 """A real server that speaks MongoDB's protocol: FerretDB 1 over SQLite, built once from its Go module.
 
 The program is kept in the user's cache (``~/.cache/turnout/bin``), not in the repository. One process builds it, and
-the others wait: two builds at the same time share nothing.
+the others wait: two builds at the same time share nothing. ``python -m tests.ferretdb`` builds it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -177,3 +177,8 @@ class FerretDb:
     def __exit__(self, *_: object) -> None:
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    with suppress(NotAvailable):
+        binary()

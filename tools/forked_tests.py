@@ -46,6 +46,7 @@ _LONGEST: Final = 40
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--processes", type=int, default=1, help="number of processes that execute the tests")
+    parser.addoption("--after", type=int, help="file descriptor of a pipe, at whose end the tests begin")
     parser.addoption("--processor-time", action="store_true", help="print the processor time of modules")
 
 
@@ -56,6 +57,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     is_enough = count < 2 and not session.config.getoption("--processor-time")
     if is_enough or session.testsfailed or session.config.getoption("--collect-only"):
         return None
+    after = session.config.getoption("--after")
+    if after is not None:
+        os.read(after, 1)
     _Run(session, _parts(session.items)).execute(count)
     return True
 

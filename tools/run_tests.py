@@ -3,10 +3,10 @@
 ``python -m tools.run_tests``; with ``--every`` the heavy tests too; with ``--strict`` a test that needs a second try is
 a failure. Other arguments go to one ordinary run of pytest instead.
 
-Before them the user's cache gets what they would wait for or make several times: compiled loops, and the archive
-of Spark's classes, which halves the start of each JVM. Many tests wait for servers, so there are more processes than
-cores. Tests that pass only at the second try are printed and counted at the end, and fail ``--strict`` unless
-`UNSTABLE` names them with a reason.
+While they are collected, the user's cache gets what they would wait for or make several times: compiled loops, the
+archive of Spark's classes, which halves the start of each JVM, and the server that tests of MongoDB talk to. Many tests
+wait for servers, so there are more processes than cores. Tests that pass only at the second try are printed and counted
+at the end, and fail ``--strict`` unless `UNSTABLE` names them with a reason.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,8 +49,10 @@ class Run:
 
     def run_all(self) -> int:
         """Run the tests in several processes, a module in one of them, and return pytest's exit code."""
-        parallel = ["-p", "tools.forked_tests", "--processes", str(_PROCESSES), "--durations", "60"]
-        return subprocess.run([*_PYTEST, "-m", self.marks, *parallel, *self._cache_option], check=False).returncode
+        with _filled_caches() as ready:
+            parallel = ["-p", "tools.forked_tests", "--processes", str(_PROCESSES), "--after", str(ready)]
+            command = [*_PYTEST, "-m", self.marks, *parallel, "--durations", "60", *self._cache_option]
+            return subprocess.run(command, check=False, pass_fds=[ready]).returncode
 
     def run_failed(self) -> int:
         """Run the failed tests again, one after the other, and return pytest's exit code."""
@@ -73,7 +76,6 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="turnout-tests-") as folder:
         run = Run(_EVERY if every else _USUAL, Path(folder))
         os.environ.setdefault("TURNOUT_HYPOTHESIS", "check" if every else "test")
-        _fill_caches()
         code = run.run_all()
         before = run.failed() if code == _SOME_FAILED else set()
         if before:
@@ -82,10 +84,12 @@ def main(arguments: list[str]) -> int:
         return max(code, _report(before - run.failed(), strict=strict))
 
 
-def _fill_caches() -> None:
-    """Compile the loops and make the archive of Spark's classes, if this user's cache lacks them.
+@contextmanager
+def _filled_caches() -> Iterator[int]:
+    """Fill what this user's cache lacks; the result is a pipe that ends when the tests may begin.
 
-    A failure is no reason to stop: each process then compiles, or loads classes, itself.
+    A failure is no reason to stop: each process then compiles, or loads classes, itself. Tests of MongoDB wait for
+    their server themselves.
     """
     from turnout.loops.compiled import cache_is_filled
     from turnout.runtime.java import find_java
@@ -95,7 +99,13 @@ def _fill_caches() -> None:
     with suppress(TurnoutError):
         if any(option.startswith(_WRITES_ARCHIVE) for option in archive_options(find_java())):
             commands.append([str(_WARM_UP)])
-    for process in [subprocess.Popen([sys.executable, *command]) for command in commands]:
+    ready, filling = os.pipe()
+    processes = [subprocess.Popen([sys.executable, *command], pass_fds=[filling]) for command in commands]
+    os.close(filling)
+    processes.append(subprocess.Popen([sys.executable, "-m", "tests.ferretdb"]))
+    yield ready
+    os.close(ready)
+    for process in processes:
         process.wait()
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from select import select
 from types import SimpleNamespace
 
 import pytest
@@ -42,18 +45,25 @@ def test_a_second_try_is_printed_and_fails_a_strict_run(
 
 
 def test_caches_are_filled_before_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this user's cache has already is not made again."""
+    """What this user's cache has already is not made again; tests wait for what each of them would make."""
     started: list[list[str]] = []
 
-    def start(command: list[str]) -> SimpleNamespace:
+    def start(command: list[str], pass_fds: Sequence[int] = ()) -> SimpleNamespace:
         started.append(command[1:])
+        held.extend(map(os.dup, pass_fds))
         return SimpleNamespace(wait=lambda: 0)
 
     monkeypatch.setattr(run_tests, "subprocess", SimpleNamespace(Popen=start))
     for is_filled, option in ((True, "-XX:SharedArchiveFile=a"), (False, "-XX:ArchiveClassesAtExit=a")):
+        held: list[int] = []
         monkeypatch.setattr("turnout.loops.compiled.cache_is_filled", partial(bool, is_filled))
         monkeypatch.setattr("turnout.spark.session.build.archive_options", lambda _, option=option: [option])
-        run_tests._fill_caches()
+        with run_tests._filled_caches() as ready:
+            assert bool(select([ready], [], [], 0)[0]) == is_filled
+            for end in held:
+                os.close(end)
+            assert os.read(ready, 1) == b""
 
-    assert started == [["-m", "turnout", "warm-up"], [str(run_tests._WARM_UP)]]
+    server = ["-m", "tests.ferretdb"]
+    assert started == [server, ["-m", "turnout", "warm-up"], [str(run_tests._WARM_UP)], server]
     assert run_tests._WARM_UP.exists()
