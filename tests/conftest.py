@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,17 +56,20 @@ FIXTURE_MARKS = {"spark": ("spark", "session"), "nats_server": ("jetstream",)}
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        file = item.path.relative_to(HERE)
-        for folder, marks in FOLDER_MARKS.items():
-            if file.is_relative_to(folder):
-                for mark in marks:
-                    item.add_marker(mark)
+        for mark in _marks_of(item.path):
+            item.add_marker(mark)
         for fixture, marks in FIXTURE_MARKS.items():
             if fixture in getattr(item, "fixturenames", ()):
                 for mark in marks:
                     item.add_marker(mark)
     # The processes of `tools.run_tests` take modules in this order: the others would wait for a long one at the end.
     items.sort(key=_rank)
+
+
+@cache
+def _marks_of(file: Path) -> tuple[str, ...]:
+    """Return the marks of the folders that a module lies in."""
+    return tuple(mark for folder, marks in FOLDER_MARKS.items() if file.is_relative_to(HERE / folder) for mark in marks)
 
 
 def _rank(item: pytest.Item) -> int:
