@@ -9,7 +9,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from tests.codecs.protobuf.schemas import WIDE
 
 from turnout.codecs.protobuf import descriptors
-from turnout.codecs.protobuf.descriptors import file_of, message_names, text_of_registry
+from turnout.codecs.protobuf.descriptors import file_of, text_of_registry
 from turnout.errors import MissingExtraError
 
 
@@ -28,14 +28,14 @@ def test_a_file_and_its_descriptor_set_say_the_same(tmp_path: Path) -> None:
     for file in (compiled, file_of(tmp_path / "trip.desc")):
         assert file.message().full_name == "p.Trip"
         assert file.message().fields_by_name["from"].message_type.full_name == "p.City"
-        assert list(message_names(file)) == ["p.Trip", "p.Other"]
+        assert [file.message_at([index]).full_name for index in range(2)] == ["p.Trip", "p.Other"]
 
 
 def test_indexes_lead_to_messages() -> None:
     """They are counted as by Confluent's serializers: the entries of maps are not messages."""
     file = text_of_registry(WIDE)
 
-    assert list(message_names(file)) == [
+    assert [file.message_at(indexes).full_name for indexes in ([0], [0, 0], [1], [1, 0], [1, 1])] == [
         "shop.Order",
         "shop.Order.Line",
         "shop.Other",

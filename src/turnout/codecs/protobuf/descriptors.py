@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -270,12 +270,3 @@ def _of_set(content: bytes, name: str | None) -> SchemaFile:
         return SchemaFile(pool.FindFileByName(name or files[-1].name), pool)
     except (TypeError, KeyError) as failure:
         raise ValueError(f"the descriptor set is not complete (--include_imports): {failure}") from None
-
-
-def message_names(file: SchemaFile) -> Iterator[str]:
-    """Yield the full names of all messages of the file, nested ones behind the one that they are in."""
-    stack = _ordered(file.descriptor)[::-1]
-    while stack:
-        message = stack.pop()
-        yield message.full_name
-        stack += _nested(message)[::-1]
