@@ -6,6 +6,7 @@ So it is by the JSON Schema, which has only names to know it by.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args
 
@@ -20,6 +21,7 @@ from turnout.codecs.format import BUILTIN
 from turnout.errors import RouteError
 from turnout.routes import Route, document, endpoints
 from turnout.routes.json_schema import route_schema
+from turnout.routes.yaml_text import dotted
 from turnout.transforms.registry import predicates, transforms
 
 END = {"format": "nats", "servers": "nats://127.0.0.1:4222"}
@@ -188,3 +190,112 @@ def test_what_stands_beside_the_options() -> None:
     for typo, _ in wrong(["MaskField$Value"]):
         with pytest.raises(RouteError, match=r"did you mean|is abstract"):
             Route.parse(yaml.safe_dump(with_(transforms=[{"type": typo, "fields": "a"}])), {})
+
+
+@pytest.mark.parametrize(
+    ("destination", "blocks", "warned", "refused"),
+    [
+        ("late?delay=1h", {}, "add a scheduled block", ""),
+        ("late?delay=soon", {}, "add a scheduled block", ""),
+        ("late?delay=1h", {"scheduled": {}}, "", ""),
+        ("late?delay=soon", {"scheduled": {}}, "", "expected a number of seconds"),
+        ("late?deliverAt=2027-01-15", {"scheduled": {}}, "", "expected an ISO 8601 time"),
+        ("late?delay=31d", {"scheduled": {}}, "", "30 days at most"),
+        ("late.$1?delay=1h", {"scheduled": {}}, "placeholder beside other text", ""),
+        ("https://hooks.example/in", {}, "add a webhooks block", ""),
+        ("webhook:billing", {}, "add a webhooks block", ""),
+        ("late?limit=5", {}, "", ""),
+    ],
+)
+def test_a_mapping_whose_destination_lacks_its_block_is_told(
+    destination: str, blocks: dict[str, object], warned: str, refused: str
+) -> None:
+    """Each of these is a valid subject for a server, and would be published there."""
+    document = {**BASE, **blocks, "mappings": {"orders.*": [{"destination": destination, "weight": 50}]}}
+    text = yaml.safe_dump(document)
+    if refused:
+        with pytest.raises(RouteError, match=refused) as mistake:
+            Route.parse(text)
+        assert mistake.value.mistakes[0].path == 'mappings["orders.*"]'
+        return
+    warnings = Route.parse(text).warnings
+    assert [warned in warning.problem for warning in warnings] == ([True] if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("sources", "unused"),
+    [
+        (["orders.>", "orders.old"], ["orders.old"]),
+        (["orders.old", "orders.>"], []),
+        (["orders.*", "orders.>", "orders.eu.*"], ["orders.eu.*"]),
+        (["*.old", "orders.*", "orders.old"], ["orders.old"]),
+        (["orders.*.x", "orders.a.>"], []),
+        (["order.*", "orders.*"], ["order.*"]),
+        (["*.new", "stock"], ["stock"]),
+        ([">", "orders.new"], ["orders.new"]),
+    ],
+)
+def test_a_mapping_that_no_record_takes_is_told(sources: list[str], unused: list[str]) -> None:
+    """The first source that matches decides, and the source reads certain subjects only."""
+    source = {**END, "stream": "S", "filterSubject": "orders.>"}
+    document = {**BASE, "source": source, "mappings": {}}
+    for number, name in enumerate(sources):
+        document["mappings"][name] = f"out{number}.>" if name.endswith(">") else f"out{number}"
+    warnings = Route.parse(yaml.safe_dump(document, sort_keys=False)).warnings
+    assert [warning.path for warning in warnings] == [dotted(("mappings", name)) for name in unused]
+
+
+def test_mappings_behind_a_stage_that_changes_topics_are_not_compared_with_the_source() -> None:
+    """A router may make any topic."""
+    router = {"type": "RegexRouter", "regex": "orders", "replacement": "sales"}
+    for stages, expected in (([router], 0), ([], 1)):
+        source = {**END, "topics": "orders", "format": "kafka", "servers": "127.0.0.1:9092"}
+        document = {**BASE, "source": source, "transforms": stages, "mappings": {"sales": "out"}}
+        assert len(Route.parse(yaml.safe_dump(document)).warnings) == expected
+
+
+def test_a_sink_that_nothing_names_is_told() -> None:
+    """The first one gets what names no sink; with subscriptions any may be named."""
+    document = {**BASE, "sinks": {"a": END, "b": END, "c": END, "d": END}, "mappings": {"x": "b:y"}}
+    del document["sink"]
+    document["deadLetter"] = {"topic": "c:dead"}
+    assert [warning.path for warning in Route.parse(yaml.safe_dump(document)).warnings] == ["sinks.d"]
+    document["subscriptions"] = {"store": "memory://"}
+    assert Route.parse(yaml.safe_dump(document)).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("stage", "warned"),
+    [
+        ({"type": "Filter"}, "drops every record"),
+        ({"type": "Filter", "predicate": {"type": "HasHeaderKey", "name": "a"}}, ""),
+        ({"type": "TimestampRouter", "timestamp.format": "YYYYMMdd"}, "year of the week"),
+        ({"type": "TimestampRouter", "timestamp.format": "YYYY-'W'ww"}, ""),
+        ({"type": "TimestampRouter", "timestamp.format": "yyyyMMDD"}, "day of the year"),
+        ({"type": "TimestampRouter", "timestamp.format": "yyyyDDD"}, ""),
+        ({"type": "TimestampRouter", "timestamp.format": "yyyymmdd"}, "minute"),
+        ({"type": "TimestampRouter", "timestamp.format": "yyyyMMddhh"}, "from 1 to 12"),
+        ({"type": "TimestampRouter", "timestamp.format": "yyyy-MM-dd-hha"}, ""),
+        ({"type": "TimestampRouter", "timestamp.format": "yyyyMMdd'hhYYYY'HHmm"}, ""),
+    ],
+)
+def test_a_stage_that_probably_means_something_else_is_told(stage: dict[str, object], warned: str) -> None:
+    """Connect runs it, and its messages are lost or elsewhere."""
+    sink = {**END, "servers": "nats://127.0.0.1:4333"}
+    warnings = Route.parse(yaml.safe_dump({**BASE, "sink": sink, "transforms": [stage]})).warnings
+    assert [warned in warning.problem for warning in warnings] == ([True] if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        ({"type": "ReplaceField$Value"}, "changes nothing"),
+        ({"type": "ReplaceField$Value", "include": "a,b", "exclude": "b"}, "'b' is removed by exclude"),
+        ({"type": "ReplaceField$Value", "renames": "a:c,b:c"}, "2 fields get the name 'c'"),
+        ({"type": "InsertField$Value", "topic.field": "a!", "offset.field": "a"}, "'a' is overwritten by offset.field"),
+    ],
+)
+def test_an_option_that_another_one_undoes_is_refused(options: dict[str, object], refused: str) -> None:
+    """Connect takes it; a value would be lost without a word."""
+    with pytest.raises(RouteError, match=re.escape(refused)):
+        Route.parse(yaml.safe_dump({**BASE, "value": {"format": "json"}, "transforms": [options]}))

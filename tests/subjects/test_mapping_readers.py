@@ -18,7 +18,7 @@ from turnout.subjects import (
 )
 from turnout.subjects.errors import DestinationError
 from turnout.subjects.functions import account_hash
-from turnout.subjects.mapping_readers import older_meanings
+from turnout.subjects.mapping_readers import mapping_warnings
 
 
 def test_an_account_claim_gives_its_mappings() -> None:
@@ -155,7 +155,24 @@ def test_a_function_of_an_account_needs_one(destination: str, reason: str) -> No
 
 def test_sources_that_older_servers_match_otherwise_are_told() -> None:
     """Only a token that has more than its star."""
-    assert [warning[:7] for warning in older_meanings({"*": "a", "*foo": "b", "a.*b.>": "c.>", "a*": "d"})] == [
+    assert [warning[:7] for warning in mapping_warnings({"*": "a", "*foo": "b", "a.*b.>": "c.>", "a*": "d"})] == [
         "'*foo' ",
         "'a.*b.>",
     ]
+
+
+@pytest.mark.parametrize(
+    "token", ["new-$1", "$1x", "{{wildcard(1)}}?delay=1h", "x{{partition(3,1)}}", "{wildcard(1)}", "$$1"]
+)
+def test_a_placeholder_beside_other_text_is_warned_of(token: str) -> None:
+    """The server takes such a token as it is written, and so does turnout: both publish it."""
+    for value in (f"a.{token}", [{"destination": f"a.{token}", "weight": 50}], {"dest": f"a.{token}"}):
+        (warning,) = mapping_warnings({"orders.*": value})
+        assert token in warning
+    assert MappingTable.from_config({"orders.*": f"a.{token}"}).apply("orders.7") == f"a.{token}"
+
+
+def test_placeholders_and_literals_are_not_warned_of() -> None:
+    """Tokens with a dollar or a brace that none could take for a placeholder are literals."""
+    plain = ["$1", "{{wildcard(1)}}", "{{ split(1,-) }}", "$SYS", "$JS.API", "a{b}", "x$y"]
+    assert mapping_warnings({f"orders{n}.*": f"a.{token}" for n, token in enumerate(plain)}) == []

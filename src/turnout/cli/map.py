@@ -79,10 +79,10 @@ def map_(
 
 
 def _warn(mappings: Mapping[str, object]) -> None:
-    """Warn of sources that older servers match to other subjects."""
-    from turnout.subjects.mapping_readers import older_meanings
+    """Warn of mappings that probably mean something else than was intended."""
+    from turnout.subjects.mapping_readers import mapping_warnings
 
-    for warning in older_meanings(mappings):
+    for warning in mapping_warnings(mappings):
         typer.echo(f"warning: {printable_on_terminal(warning)}", err=True)
 
 

@@ -49,8 +49,9 @@ from turnout.routes.written_formats import WrittenFormats, with_registry, writte
 from turnout.routes.yaml_text import Document, Path, dotted, line_of
 from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable
-from turnout.subjects.mapping_readers import older_meanings
-from turnout.subjects.pattern import Rights
+from turnout.subjects.mapping_readers import mapping_warnings
+from turnout.subjects.pattern import FULL, PARTIAL, Rights, collide, is_subset
+from turnout.subscriptions.destinations import is_webhook, split_timing
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
 from turnout.transforms.base import Side
 from turnout.transforms.chain import DottedName
@@ -58,6 +59,12 @@ from turnout.transforms.schemas import useless_stages
 
 DEFAULT_SINK = ""
 """The name of a route's only sink, where it was given as ``sink:``."""
+
+_COMPARED = 1_000
+"""Number of mappings, from the first one, that are compared with what the source reads."""
+
+_SHOWN_TOPICS = 5
+"""Most filters or topics of the source that a warning lists."""
 
 Made = TypeVar("Made")
 
@@ -135,6 +142,8 @@ class RouteReader:
         self._feeds(checked)
         self._webhooks(checked)
         scheduled = self._scheduled(checked)
+        self._destinations(checked, table, scheduled)
+        self._unused(checked, chain, table)
         self._transactions(checked)
         self._tables(checked, chain, key.schema, value.schema)
         self._spark(checked)
@@ -186,7 +195,9 @@ class RouteReader:
         def read(part: DynamicValue) -> MappingTable:
             mappings = mappings_of(part, self.folder)
             table = MappingTable.from_config(mappings)
-            self.notes += [f"mappings: {warning}" for warning in older_meanings(mappings)]
+            self.warnings += [
+                Mistake("mappings", warning, self._line("mappings", "")) for warning in mapping_warnings(mappings)
+            ]
             return table
 
         return self._part("mappings", read, {})
@@ -488,6 +499,55 @@ class RouteReader:
             "their subjects beside those of the messages, and no limit by which a waiting one is removed"
         )
         return part
+
+    def _destinations(self, checked: RouteDocument, table: MappingTable, scheduled: ScheduledPart | None) -> None:
+        """Check the times of the mappings' destinations; warn of what a block of the route would give a meaning."""
+        for mapping in table.mappings:
+            for text in dict.fromkeys(destination.destination for destination in mapping.destinations):
+                path: Path = ("mappings", mapping.source)
+                subject, timing, problem = split_timing(text)
+                if scheduled is not None and problem is not None:
+                    self.add(path, f"{text!r} cannot be delivered later: {problem}")
+                elif scheduled is None and (timing is not None or problem is not None):
+                    cure = f"add a scheduled block to deliver to {subject!r} later"
+                    self._warn(path, f"{text!r} is a subject as it is written: {cure}")
+                elif is_webhook(text) and checked.webhooks is None:
+                    self._warn(path, f"{text!r} is a subject as it is written: add a webhooks block to send requests")
+
+    def _unused(self, checked: RouteDocument, chain: Chain, table: MappingTable) -> None:
+        """Warn of mappings that no record takes, as an earlier one does or the source reads none, and of idle sinks."""
+        read = checked.source.filters or checked.source.named_topics
+        is_known = all(stage.transform.keeps_topic for stage in chain.stages)
+        for number, mapping in enumerate(table.mappings):
+            source = mapping.source
+            # A token that no source has as text stands for any, as in a subject that all of them match.
+            subject = ".".join("\0" if token in (PARTIAL, FULL) else token for token in source.split("."))
+            first = table.index.first(subject, subject.split("."))
+            if first is not None and first < number and is_subset(source, table.mappings[first].source):
+                problem = (
+                    f"takes no record: {table.mappings[first].source!r} before it takes all of them; the first counts"
+                )
+                self._warn(("mappings", source), problem)
+            elif is_known and read and number < _COMPARED and not any(collide(one, source) for one in read):
+                topics = f"{', '.join(read[:_SHOWN_TOPICS])}{', …' if len(read) > _SHOWN_TOPICS else ''}"
+                self._warn(("mappings", source), f"takes no record: the source reads {topics}")
+
+        if is_known and checked.subscriptions is None:
+            named = [one.destination for mapping in table.mappings for one in mapping.destinations]
+            named += [checked.dead_letter.topic] if checked.dead_letter else []
+            sinks = checked.sinks or {}
+            formats = {name: sink.format for name, sink in sinks.items()}
+            held = {
+                checked.webhooks and checked.webhooks.sink,
+                checked.scheduled and checked.scheduled.stream and checked.scheduled.sink_name(formats),
+            }
+            for name in islice(sinks, 1, None):
+                if name not in held and not any(text.startswith(f"{name}:") for text in named):
+                    self._warn(("sinks", name), f"gets no message: no mapping has a destination {name}:TOPIC")
+
+    def _warn(self, path: Path, problem: str) -> None:
+        """Note a warning at *path*."""
+        self.warnings.append(Mistake(dotted(path), problem, line_of(self.lines, path)))
 
     def _transactions(self, checked: RouteDocument) -> None:
         """Check that a repeated micro-batch has the same splits, if a sink has each of them in a transaction."""

@@ -13,7 +13,7 @@ from typing import Final
 from turnout.base.terminal import did_you_mean
 from turnout.errors import ConfigError, Mistake, SubjectError
 from turnout.subjects.errors import ConfigSyntaxError, MappingEntryError, MappingTableError, Reason
-from turnout.subjects.functions import with_account
+from turnout.subjects.functions import is_braced, with_account
 from turnout.subjects.pattern import FULL, PARTIAL, check_subject
 from turnout.subjects.server_config import ConfigBlock, load_config
 from turnout.subjects.transform import SubjectTransform, check_mapping, with_placeholders
@@ -116,17 +116,43 @@ def _of_account(mappings: ConfigBlock, account: str) -> ConfigBlock:
     return {with_account(source, account): resolved(value) for source, value in mappings.items()}
 
 
-def older_meanings(mappings: Mapping[str, object]) -> list[str]:
-    """Return a warning for each source that nats-server before 2.15.3 matches to other subjects.
+_PLACEHOLDER: Final = re.compile(r"\{\{|\}\}|\$[0-9]|\{\s*[A-Za-z-]+\s*\(")
+_WILDCARD: Final = re.compile(r"\$[+-]?[0-9]+")
 
-    >>> older_meanings({"orders.*": "a.$1", "*foo": "bar"})
+
+def mapping_warnings(mappings: Mapping[str, object]) -> list[str]:
+    """Return a warning for each mapping that is valid and probably means something else than was intended.
+
+    They are sources that nats-server before 2.15.3 matches to other subjects, and tokens of destinations with a
+    placeholder and other text, which every version publishes as they are written.
+
+    >>> mapping_warnings({"orders.*": "a.$1", "*foo": "bar"})
     ["'*foo' has a token that only starts with *: a plain token, but for nats-server before 2.15.3 any token"]
+    >>> mapping_warnings({"orders.*": "a.new-$1"})[0][:73]
+    "'a.new-$1' has a placeholder beside other text in the token 'new-$1', whi"
     """
-    return [
+    sources = [
         f"{source!r} has a token that only starts with *: a plain token, but for nats-server before 2.15.3 any token"
         for source in mappings
         if isinstance(source, str) and any(len(token) > 1 and token[0] == PARTIAL for token in source.split("."))
     ]
+    return sources + [
+        f"{destination!r} has a placeholder beside other text in the token {token!r}, which is published as it is "
+        "written: a placeholder is a whole token, between dots"
+        for value in mappings.values()
+        for destination in _destinations(value)
+        for token in destination.split(".")
+        if _PLACEHOLDER.search(token) and not is_braced(token) and not _WILDCARD.fullmatch(token)
+    ]
+
+
+def _destinations(value: object) -> list[str]:
+    """Return the destinations of a mapping in any of its forms."""
+    if isinstance(value, list | tuple):
+        return [destination for entry in value for destination in _destinations(entry)]
+    if isinstance(value, Mapping):
+        return _destinations(value.get("destination") or value.get("dest"))
+    return [value] if isinstance(value, str) else []
 
 
 def _accounts(config: Mapping[str, object]) -> Mapping[str, object]:

@@ -36,6 +36,7 @@ from turnout.transforms.config import (
     read_route_list,
     sink_mistakes,
 )
+from turnout.transforms.java.calendar import java_time_warning
 from turnout.transforms.options import Option, OptionError, Phase, parse_options, unknown_options
 from turnout.transforms.registry import UnknownNameError, find_predicate, find_transform
 
@@ -464,6 +465,7 @@ class Chain:
 _SIDES = {KEY: Side.KEY, VALUE: Side.VALUE}
 _OF_A_STAGE = ("name", "type", "predicate", "negate")
 _OF_A_PREDICATE = ("type", "negate")
+_JAVA_TIME = "java.text.SimpleDateFormat"
 
 
 class _Builder:
@@ -510,6 +512,11 @@ class _Builder:
             return None
         if not self.strict:
             self._note(spec.prefix, list(transform.doubts()))
+        if isinstance(transform, Filter) and not spec.predicates:
+            self.warnings.append(Mistake(spec.prefix.rstrip("."), "drops every record: it has no predicate"))
+        for option in registered.kind.options:
+            if option.valid == _JAVA_TIME and (problem := java_time_warning(str(values[option.name]))):
+                self.warnings.append(Mistake(spec.prefix + option.name, problem))
         self._warn_of_dots(spec, transform, values)
         return transform
 

@@ -121,7 +121,7 @@ def test_what_depends_on_the_servers_version(tmp_path) -> None:
     assert (route.mappings.apply("*bar"), route.mappings.apply("zbar")) == ("y", "zbar")
     told = "'*bar' has a token that only starts with *"
     assert [part.why.startswith(told) for part in draft.left if part.name == "accounts.SHOP.mappings"] == [False, True]
-    assert [note for note in route.notes if told in note] != []
+    assert [warning for warning in route.warnings if told in warning.problem] != []
 
 
 def test_other_resources_of_nack(tmp_path) -> None:

@@ -14,7 +14,7 @@ from turnout.subjects.mapping_readers import (
     GLOBAL,
     account_of,
     accounts_with_mappings,
-    older_meanings,
+    mapping_warnings,
     stream_mappings,
     stream_of_document,
 )
@@ -102,7 +102,7 @@ def _draft_of_stream(
     left = [Omission(path, note), Omission("source.servers", "a guess: set the variable NATS_URL, or give --from")]
     others = [other for other in _STREAM_PARTS if stream.get(other) and not path.startswith(f"config.{other}")]
     left += [Omission(f"config.{other}", "another part of the stream: --account names the one") for other in others]
-    left += [Omission(path, warning) for warning in older_meanings(mappings)]
+    left += [Omission(path, warning) for warning in mapping_warnings(mappings)]
     document: Document = {
         "name": name or route_name(own),
         "source": source or ends[0],
@@ -151,7 +151,7 @@ class _ServerDrafter:
         where = "" if self.account == GLOBAL else f"accounts.{self.account}."
         self.taken.append(Adoption(f"{where}mappings", "mappings"))
         self.left.append(Omission(f"{where}mappings", "still the server's: take them out there, or they apply twice"))
-        self.left += [Omission(f"{where}mappings", note) for note in older_meanings(document["mappings"])]
+        self.left += [Omission(f"{where}mappings", note) for note in mapping_warnings(document["mappings"])]
         cluster = self._inner("cluster").get("name")
         if isinstance(cluster, str):
             document["cluster"] = cluster

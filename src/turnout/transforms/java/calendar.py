@@ -299,6 +299,29 @@ def parse_java_time(pattern: str) -> tuple[Token, ...]:
     return tuple(tokens)
 
 
+def java_time_warning(pattern: str) -> str | None:
+    """Return why a valid pattern probably means something else than was intended; None if nothing shows it.
+
+    >>> java_time_warning("YYYY-MM-dd"), java_time_warning("yyyy-MM-dd'T'HH:mm")
+    ("'YYYY' is the year of the week, another one around new year: 'yyyy' is the year", None)
+    """
+    try:
+        found = {
+            token.letter: token.letter * token.count for token in parse_java_time(pattern) if isinstance(token, Letters)
+        }
+    except JavaTimeError:
+        return None
+    if "Y" in found and "w" not in found:
+        return f"{found['Y']!r} is the year of the week, another one around new year: 'yyyy' is the year"
+    if "D" in found and not found.keys().isdisjoint("ML"):
+        return f"{found['D']!r} is the day of the year: 'dd' is the day of the month"
+    if "m" in found and found.keys().isdisjoint("HhKkML"):
+        return f"{found['m']!r} is the minute: 'MM' is the month"
+    if "h" in found and "a" not in found:
+        return f"{found['h']!r} is from 1 to 12, and has no half of the day ('a') beside it: 'HH' is the hour"
+    return None
+
+
 def _flush(tokens: list[Token], literal: list[str]) -> None:
     text = "".join(literal)
     if text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -25,7 +25,7 @@ from turnout.transforms.fields import (
     require_object,
     store,
 )
-from turnout.transforms.options import STRING, Option, Options
+from turnout.transforms.options import STRING, Option, OptionError, Options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,6 +103,13 @@ class InsertField(Transform):
         if options["static.field"] is not None and static is None:
             raise mistake("static.value", "is missing, and static.field needs it")
         return cls(side, insertions, static, options["replace.null.with.default"])
+
+    def doubts(self) -> Iterator[OptionError]:
+        """Connect puts the later one in the place of the earlier one."""
+        for at, insertion in enumerate(self.insertions):
+            if later := [one.source for one in self.insertions[at + 1 :] if one.path == insertion.path]:
+                name = ".".join(insertion.path)
+                yield OptionError(f"{insertion.source}.field", f"{name!r} is overwritten by {later[0]}.field")
 
     def plan(self, shape: Shape) -> Step:
         """Add the fields behind the others; null stays null."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self, TypeAlias
@@ -36,7 +37,7 @@ from turnout.transforms.fields import (
     store,
 )
 from turnout.transforms.java.values import in_hash_order
-from turnout.transforms.options import LIST, Option, Options, names_or_none
+from turnout.transforms.options import LIST, Option, OptionError, Options, names_or_none
 
 _PURPOSE = "field replacement"
 _BUILDER = "org.apache.kafka.connect.errors.SchemaBuilderException"
@@ -105,6 +106,22 @@ class ReplaceField(Transform):
             tuple(renames.items()),
             options["replace.null.with.default"],
         )
+
+    def doubts(self) -> Iterator[OptionError]:
+        """Connect removes what is also kept, and keeps one of two fields with one name."""
+        if not (self.exclude or self.include or self.renames):
+            yield OptionError("", "expected at least one of exclude, include, renames: it changes nothing")
+        for path in self.include:
+            if path in self.exclude:
+                yield OptionError("include", f"{'.'.join(path)!r} is removed by exclude, which is stronger")
+        kept = [
+            one for one in self.renames if one[0] not in self.exclude and (not self.include or one[0] in self.include)
+        ]
+        targets = Counter((*old[:-1], new) for old, new in kept)
+        for path in (path for path, count in targets.items() if count > 1):
+            yield OptionError(
+                "renames", f"{targets[path]} fields get the name {'.'.join(path)!r}, and one of them stays"
+            )
 
     def named_fields(self) -> Iterator[NamedField]:
         """See `Transform.named_fields`."""
