@@ -71,19 +71,13 @@ def _number(data: Bytes, begin: int, end: int) -> int:
     number = 0
     for at in range(begin, end):
         digit = data[at] - 48
-        if digit < 0 or digit > 9 or number > _LARGEST_TENTH or (number == _LARGEST_TENTH and digit > _LARGEST_DIGIT):
+        if digit < 0 or digit > 9:
+            return -1
+        # Fewer digits always have room.
+        if at - begin == 18 and (number > _LARGEST_TENTH or (number == _LARGEST_TENTH and digit > _LARGEST_DIGIT)):
             return -1
         number = number * 10 + digit
     return number
-
-
-@compiled
-def _line_end(data: Bytes, at: int, filled: int) -> int:
-    """Return the offset of the first CR LF of the longest line from an offset on; -1 without any."""
-    for position in range(at, min(filled, at + LONGEST_LINE) - 1):
-        if data[position] == 13 and data[position + 1] == 10:
-            return position
-    return -1
 
 
 @compiled
@@ -98,25 +92,32 @@ def _word_end(data: Bytes, at: int, filled: int) -> int:
 
 
 @compiled
-def _split(data: Bytes, begin: int, end: int, table: Int64Buffer2D, column: int) -> int:
-    """Write where each word of a line begins and ends into the first rows of a column; return how many there are."""
+def _split(data: Bytes, begin: int, filled: int, table: Int64Buffer2D, column: int) -> tuple[int, int]:
+    """Write where each word of a line begins and ends into the first rows of a column.
+
+    Returns:
+        How many words there are, and the offset of the CR LF behind them; -1 for that of a line that is not whole, too
+        long, or of more words than a message has.
+    """
     words = 0
     inside = False
-    for at in range(begin, end):
+    for at in range(begin, min(filled, begin + LONGEST_LINE) - 1):
         byte = data[at]
-        blank = byte == 32 or 9 <= byte <= 13
-        if inside and blank:
-            table[2 * words - 1, column] = at
-            inside = False
-        elif not inside and not blank:
+        if byte > 32 and inside:
+            continue
+        if byte == 32 or 9 <= byte <= 13:
+            if inside:
+                table[2 * words - 1, column] = at
+                inside = False
+            if byte == 13 and data[at + 1] == 10:
+                return words, at
+        elif not inside:
             if words == _MAX_FIELDS:
-                return words + 1
+                return words, -1
             table[2 * words, column] = at
             words += 1
             inside = True
-    if inside:
-        table[2 * words - 1, column] = end
-    return words
+    return words, -1
 
 
 @compiled
@@ -141,11 +142,10 @@ def find_frames(
         word_end = _word_end(data, at, filled)
         if word_end < 0:
             return count, at, INCOMPLETE if at >= filled else OTHER
-        line_end = _line_end(data, word_end, filled)
+        words, line_end = _split(data, word_end, filled, table, count)
         if line_end < 0:
             return count, at, OTHER
         headed = word_end - at == 4
-        words = _split(data, word_end, line_end, table, count)
         names = words - 2 if headed else words - 1
         if names < 2 or names > 3:
             return count, at, OTHER
