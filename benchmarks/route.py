@@ -93,14 +93,14 @@ def whole(route: Route, work: Path, server: NatsServer, records: int, turn: int 
     # Several micro-batches, of which the first is told apart.
     update = {"max_records_per_trigger": max(1, records // 5)}
     route = replace(route, source=route.source.model_copy(update=update))
-    with route_session(route, log=work / "spark.log") as spark, _peak_memory(server) as peak:
-        begun = _Cpu.now(server)
+    with route_session(route, log=work / "spark.log") as spark, _peak_memory(server) as (peak, watching):
+        begun = _Cpu.now(server, watching)
         done = job.run(
             route,
             spark,
             once=True,
             checkpoint=work / "checkpoint",
-            on_progress=lambda progress: reports.append((progress, _Cpu.now(server))),
+            on_progress=lambda progress: reports.append((progress, _Cpu.now(server, watching))),
         )
     if not done.counts.conserved:
         raise RuntimeError(f"records are missing: {done.counts}")
@@ -126,19 +126,20 @@ def whole(route: Route, work: Path, server: NatsServer, records: int, turn: int 
 
 
 class _Cpu(NamedTuple):
-    """Processor time in seconds, by the processes of a run; the server's is not in it."""
+    """Processor time in seconds by the processes of a run, without that of the server and of the watch of memory."""
 
     workers: float
     jvm: float
     driver: float
 
     @classmethod
-    def now(cls, server: NatsServer) -> _Cpu:
+    def now(cls, server: NatsServer, watching: Callable[[], float]) -> _Cpu:
         """Return the processor time until now of this process, the driver, and of all below it."""
         driver = psutil.Process()
         of_driver = cpu_seconds(driver.pid)
         of_jvm = sum(cpu_seconds(process.pid) for process in driver.children() if process.name() == "java")
-        return cls(cpu_seconds() - cpu_seconds(server.pid) - of_jvm - of_driver, of_jvm, of_driver)
+        of_workers = cpu_seconds() - cpu_seconds(server.pid) - of_jvm - of_driver
+        return cls(of_workers, of_jvm, of_driver - watching())
 
     def since(self, earlier: _Cpu) -> dict[str, float]:
         """Return the differences by name."""
@@ -252,12 +253,14 @@ def _proportional(pid: int) -> int:
 
 
 @contextmanager
-def _peak_memory(server: NatsServer) -> Iterator[Callable[[], int]]:
+def _peak_memory(server: NatsServer) -> Iterator[tuple[Callable[[], int], Callable[[], float]]]:
     """The most memory that this process, the JVM and the workers held together (the server's not counted), in bytes.
 
-    Pages that several processes share, as forked workers do, count once (PSS).
+    Pages that several processes share, as forked workers do, count once (PSS). Counting them takes the kernel as long
+    as the rest of this process works: beside the memory is the processor time of that, in seconds.
     """
     count = [0]
+    seconds = [0.0]
     ended = threading.Event()
 
     def watch() -> None:
@@ -265,11 +268,12 @@ def _peak_memory(server: NatsServer) -> Iterator[Callable[[], int]]:
         while not ended.wait(1.0):
             pids = [process.pid for process in (me, *me.children(recursive=True)) if process.pid != server.pid]
             count[0] = max(count[0], sum(map(_proportional, pids)))
+            seconds[0] = time.thread_time()
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        yield lambda: count[0]
+        yield lambda: count[0], lambda: seconds[0]
     finally:
         ended.set()
         watcher.join()
