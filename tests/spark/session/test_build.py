@@ -22,7 +22,9 @@ from turnout.spark.session.build import (
     archive_options,
     asking_less,
     check_spark_home,
+    checkpoint_properties,
     jars_of_spark,
+    low_latency_session,
     needed_properties,
     session_for,
     session_properties,
@@ -248,6 +250,25 @@ def test_a_low_latency_keeps_its_hands_off_remote_file_systems(checkpoint: str, 
     assert ("spark.hadoop.fs.file.impl" in properties) is is_here
     assert ("spark.sql.streaming.checkpointFileManagerClass" in properties) is is_here
     assert properties["spark.python.unix.domain.socket.enabled"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("sink", "more", "quicker"),
+    [
+        (NATS, "", True),
+        (NATS, "checkpoint: file:///c", True),
+        (NATS, "checkpoint: s3a://bucket/c", False),
+        (NATS, "tables: {t: {format: csv, path: /t.csv, key: k}}", False),
+        ("{format: json, path: /tmp/out}", "", False),
+    ],
+)
+def test_a_checkpoint_alone_is_written_in_less_time(sink: str, more: str, quicker: bool) -> None:
+    """Other files of Spark's have checksums, and so has a checkpoint elsewhere."""
+    route = Route.parse(f"name: r\nsource: {NATS}\nsink: {sink.replace('stream: S', 'stream: OUT')}\n{more}\n")
+
+    properties = checkpoint_properties(route)
+
+    assert properties == (low_latency_session() if quicker else {})
 
 
 def test_each_route_of_a_server_has_its_own_pause(spark: SparkSession) -> None:

@@ -29,7 +29,7 @@ from turnout.routes import Route
 from turnout.runtime import planners
 from turnout.runtime.checkpoint import local_folder
 from turnout.runtime.java import Java, counts_jars_twice, run_error, use_java
-from turnout.spark.endpoints import SparkEndpoint, endpoint_of, open_tasks, reads_splits
+from turnout.spark.endpoints import SparkEndpoint, endpoint_of, open_tasks, publishes, reads_splits
 from turnout.spark.session.daemon import ROUTES_ONLY
 from turnout.spark.session.jvm import (
     OUTPUT,
@@ -143,6 +143,15 @@ def needed_properties(route: Route) -> dict[str, str]:
             for name in _OF_LOCAL_CHECKPOINTS:
                 del needed[name]
     return needed
+
+
+def checkpoint_properties(route: Route) -> dict[str, str]:
+    """Return the Spark properties by which the checkpoint of a session's only route is written in less time.
+
+    There are none for a checkpoint elsewhere, and for routes with other files of Spark's, which keep their checksums.
+    """
+    is_elsewhere = route.checkpoint and local_folder(route.checkpoint) is None
+    return low_latency_session() if publishes(route.sinks) and not (route.tables or is_elsewhere) else {}
 
 
 def missing_properties(spark: SparkSession, route: Route) -> dict[str, str]:
@@ -501,8 +510,8 @@ def route_session(route: Route, *, master: str = "local[*]", log: Path | None = 
     """
     leave_last_words_unsaid()
     with _children_write_to(log), out_of_reach_of_sigterm():
-        conf = session_properties(route)
         carrier = reads_splits(route.source) and master.startswith("local")
+        conf = {**(checkpoint_properties(route) if carrier else {}), **session_properties(route)}
         slots = with_open_slots(master, [route])
         is_ours = SparkSession.getActiveSession() is None
         session = build_session(route.name, master=slots, conf=conf, carrier=carrier)
