@@ -29,9 +29,11 @@ def test_a_match_contains_what_is_required(pattern: str, values: list[str]) -> N
         has_match = regex_searcher(pattern)
     except ConditionError:
         return
-    texts, folded = required_texts(pattern)
+    required = required_texts(pattern)
     for value in filter(has_match, values):
-        assert all(text in (fold(value) if folded else value) for text in texts)
+        seen = fold(value) if required.folded else value
+        assert all(text in seen for text in required.texts)
+        assert not required.alternatives or any(text in seen for text in required.alternatives)
 
 
 @pytest.mark.parametrize(
@@ -51,4 +53,29 @@ def test_a_match_contains_what_is_required(pattern: str, values: list[str]) -> N
 )
 def test_what_is_required(pattern: str, texts: tuple[str, ...]) -> None:
     """Runs of characters that no quantifier and no alternative makes optional."""
-    assert required_texts(pattern)[0] == texts
+    assert required_texts(pattern).texts == texts
+
+
+@pytest.mark.parametrize(
+    ("pattern", "texts"),
+    [
+        ("(ab)c", ("abc",)),
+        ("a|bc", ("a", "bc")),
+        ("a|bc?", ("a", "b")),
+        ("(ab|cd+)e.x", ("ab", "cd")),
+        ("x(b|c)*y[12]z", ("y1z", "y2z")),
+        ("[abc]?d\\b", ()),
+        ("(?i)X(ab|[CD])", ("xc", "xd", "xab")),
+        (r"\s-[FT]", tuple(f"{space}-{letter}" for space in "\t\n\f\r " for letter in "FT")),
+        (r"-(W|R)\s?(\s|'|\")([0-9a-fA-F]{2}\s?){2,20}", tuple(f"-{a}{b}" for a in "WR" for b in "\t\n\f\r '\"")),
+        ("[^a]b|c", ("b", "c")),
+        ("(a|.)b(c|d|)", ()),
+        ("[a-z]x|[[:alpha:]]y", ("x", "y")),
+        ("a|[a-z]", ()),
+        ("abc(d|e)?", ()),
+        ("ab|(ab|cd)+x", ("ab", "cd")),
+    ],
+)
+def test_one_of_what_is_required(pattern: str, texts: tuple[str, ...]) -> None:
+    """Alternatives and small classes, where no text that is always there is as long."""
+    assert required_texts(pattern).alternatives == texts

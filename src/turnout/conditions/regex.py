@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from types import ModuleType
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from turnout.errors import ConditionError, MissingExtraError
 
@@ -196,31 +197,97 @@ _QUANTIFIER = re.compile(r"[?*+]\??|\{(\d+)(,\d*)?\}\??")
 _CLASS = re.compile(r"\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:x\{[0-9A-Fa-f]+\}|x[0-9A-Fa-f]{2}|[pP](?:\{[^}]*\}|.)|[0-7]{1,3}|.)", re.DOTALL)
 _GROUP = re.compile(r"\((?:\?(?::|P?<\w+>))?")
+_MEMBER = re.compile(r"\\?.", re.DOTALL)
+_SHORTHANDS: Final = {"\\s": "\t\n\f\r ", "\\d": "0123456789"}
+_WIDTHLESS: Final = ("^", "$", "\\b", "\\B", "\\A", "\\z")
 _UNFOLDED = frozenset("s")
 """Letters that RE2 also takes for another one without case, which `fold` keeps apart: ``ſ`` (U+017F)."""
 
+_MOST_ALTERNATIVES: Final = 16
+_MOST_TEXTS: Final = 128
+"""Texts of which some contain others, before those are left out."""
+
+
+class Required(NamedTuple):
+    """Texts that values with a match contain.
+
+    Attributes:
+        texts: each such value contains all of these.
+        alternatives: it contains one of these, each longer than all of the others; none if none are found.
+        folded: True if they are in the folded value.
+    """
+
+    texts: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
+    folded: bool = False
+
 
 @lru_cache(maxsize=4096)
-def required_texts(pattern: str) -> tuple[tuple[str, ...], bool]:
-    """Return texts that every value with a match contains, and whether they are in the folded value.
+def required_texts(pattern: str) -> Required:
+    r"""Return texts that every value with a match contains.
 
     There may be more such texts than are found; unknown constructs are skipped.
 
-    >>> required_texts("power(shell|cat)?[.]exe -e[nc]* secret+")
-    (('power', 'exe -e', ' secret'), False)
+    >>> required_texts("power(shell|cat)?[.]exe -e[nc]* secret+").texts
+    ('power', 'exe -e', ' secret')
     >>> required_texts("(?i)Encode")
-    (('encode',), True)
-    >>> required_texts("one|other")
-    ((), False)
+    Required(texts=('encode',), alternatives=(), folded=True)
+    >>> required_texts("-(W|R)=?['\" ]\\w+").alternatives
+    ("-W'", '-W"', '-W ', "-R'", '-R"', '-R ', "-W='", '-W="', '-W= ', "-R='", '-R="', '-R= ')
     """
     flags = _FLAGS.match(pattern)
     folded = flags is not None and "i" in flags[1]
     reader = _RequiredReader(pattern, flags.end() if flags else 0, folded)
     try:
-        texts = reader.sequence(0)
+        found = reader.alternatives(0)
     except (IndexError, ValueError):
-        return (), folded
-    return (tuple(dict.fromkeys(texts)), folded) if reader.at == len(pattern) else ((), folded)
+        return Required(folded=folded)
+    if reader.at != len(pattern):
+        return Required(folded=folded)
+    texts = tuple(dict.fromkeys(found.texts))
+    longest = max(map(len, texts), default=0)
+    groups = found.groups if found.whole is None else _groups([found.whole])
+    best = max(groups, key=_least_length, default=())
+    return Required(texts, best if _least_length(best) > longest else (), folded)
+
+
+class _Part(NamedTuple):
+    """Needs of a part of an expression.
+
+    Attributes:
+        texts: all of these.
+        whole: all texts that it matches; None if they are too many.
+        groups: one text of each.
+    """
+
+    texts: list[str]
+    whole: tuple[str, ...] | None = None
+    groups: Sequence[tuple[str, ...]] = ()
+
+
+def _least_length(texts: Sequence[str]) -> int:
+    return min(map(len, texts), default=0)
+
+
+def _shortest(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts without those that contain another one; none if they are too many."""
+    shortest: list[str] = []
+    for text in sorted(dict.fromkeys(texts), key=len):
+        if not any(other in text for other in shortest):
+            shortest.append(text)
+    return tuple(shortest) if len(shortest) <= _MOST_ALTERNATIVES else ()
+
+
+def _groups(groups: Iterable[Iterable[str]]) -> list[tuple[str, ...]]:
+    return [shortest for group in groups if (shortest := _shortest(group))]
+
+
+def _joined(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...] | None:
+    """Return each of the first texts with each of the second ones behind it; None if that are too many."""
+    if len(first) * len(second) > _MOST_TEXTS:
+        return None
+    joined = tuple(dict.fromkeys([one + other for one in first for other in second]))
+    return joined if _shortest(joined) else None
 
 
 class _RequiredReader:
@@ -231,31 +298,52 @@ class _RequiredReader:
         self._folded = folded
         self.at = at
 
-    def sequence(self, depth: int) -> list[str]:
-        """Return the texts that an expression needs, up to its end or a closing parenthesis; none of alternatives."""
+    def alternatives(self, depth: int) -> _Part:
+        """Return what an expression needs, up to its end or a closing parenthesis."""
         if depth > _MAX_OPEN:
             raise ValueError
-        texts: list[str] = []
-        run, several = "", False
-        while self.at < len(self._pattern) and self._pattern[self.at] != ")":
-            if self._pattern[self.at] == "|":
-                several = True
-                self.at += 1
-                texts, run = [*texts, run], ""
-                continue
-            literal, inner = self._item(depth)
-            least, once = self._repeats()
-            if literal and once:
-                run += literal
-                continue
-            texts.append(run + literal if least else run)
-            run = ""
-            texts += inner if least else []
-        texts.append(run)
-        return [] if several else [text for text in texts if text]
+        parts = [self._sequence(depth)]
+        while self._pattern.startswith("|", self.at):
+            self.at += 1
+            parts.append(self._sequence(depth))
+        if len(parts) == 1:
+            return parts[0]
+        wholes = [text for part in parts for text in part.whole or ()]
+        if all(part.whole is not None for part in parts) and _shortest(wholes):
+            return _Part([], tuple(dict.fromkeys(wholes)))
+        best = [max(part.groups, key=_least_length, default=part.whole or ("",)) for part in parts]
+        return _Part([], None, _groups([chain.from_iterable(best)]))
 
-    def _item(self, depth: int) -> tuple[str, list[str]]:
-        """Return the character that an item is, or "", and the texts that it needs otherwise."""
+    def _sequence(self, depth: int) -> _Part:
+        """Return what a sequence of items needs."""
+        texts: list[str] = []
+        groups: list[tuple[str, ...]] = []
+        runs: tuple[str, ...] = ("",)
+        run, is_whole = "", True
+        while self.at < len(self._pattern) and self._pattern[self.at] not in "|)":
+            literal, part = self._item(depth)
+            is_needed, is_single = self._repeats()
+            if literal and is_needed and is_single:
+                run += literal
+            else:
+                texts.append(run + literal if is_needed else run)
+                run = ""
+                texts += part.texts if is_needed else []
+            own = part.whole if part.whole is None or is_needed else ("", *part.whole)
+            longer = None if own is None or not (is_needed or is_single) else _joined(runs, own)
+            if longer is not None and is_single:
+                runs = longer
+                continue
+            is_whole = False
+            groups.append(longer or runs)
+            groups += part.groups if is_needed else []
+            runs = own if own is not None and is_single else ("",)
+        texts.append(run)
+        texts = [text for text in texts if text]
+        return _Part(texts, runs) if is_whole else _Part(texts, None, _groups([*groups, runs]))
+
+    def _item(self, depth: int) -> tuple[str, _Part]:
+        """Return the character that an item is, or "", and what it needs."""
         pattern, at = self._pattern, self.at
         character = pattern[at]
         if character == "(":
@@ -264,23 +352,26 @@ class _RequiredReader:
             match = form.match(pattern, at)
             if match:
                 self.at = match.end()
-                return self._escaped(match[0]), []
+                return self._escaped(match[0]), _Part([], self._members(match[0]))
         if character == "[":
             raise ValueError
         self.at += 1
-        return ("" if character in ".^$" else self._literal(character)), []
+        if character in ".^$":
+            return "", _Part([], None if character == "." else ("",))
+        literal = self._literal(character)
+        return literal, _Part([], (literal,) if literal else None)
 
-    def _group(self, depth: int) -> list[str]:
+    def _group(self, depth: int) -> _Part:
         match = _GROUP.match(self._pattern, self.at)
         if match is None or self._pattern.startswith("?", match.end()):
             # Flags inside an expression change the part behind them.
             raise ValueError
         self.at = match.end()
-        texts = self.sequence(depth + 1)
+        part = self.alternatives(depth + 1)
         if self._pattern[self.at] != ")":
             raise ValueError
         self.at += 1
-        return texts
+        return part
 
     def _escaped(self, written: str) -> str:
         if written[0] == "\\" and len(written) == 2 and not written[1].isalnum():
@@ -289,15 +380,27 @@ class _RequiredReader:
             raise ValueError
         return ""
 
+    def _members(self, written: str) -> tuple[str, ...] | None:
+        """Return the characters of an escape or of a class without ranges; None if they are not known."""
+        if written in _WIDTHLESS:
+            return ("",)
+        is_class = written[0] == "["
+        if is_class and (written[1] == "^" or "-" in written or "[:" in written):
+            return None
+        members: list[str] = []
+        for one in _MEMBER.findall(written[1:-1] if is_class else written):
+            members += _SHORTHANDS.get(one) or [self._escaped(one) if one[0] == "\\" else self._literal(one)]
+        return tuple(members) if all(members) else None
+
     def _literal(self, character: str) -> str:
         if not self._folded:
             return character
         return character.lower() if character.isascii() and character.lower() not in _UNFOLDED else ""
 
     def _repeats(self) -> tuple[bool, bool]:
-        """Skip a quantifier; return whether its item is needed at all, and whether exactly once."""
+        """Skip a quantifier; return whether its item is needed, and whether it is there at most once."""
         match = _QUANTIFIER.match(self._pattern, self.at)
         if match is None:
             return True, True
         self.at = match.end()
-        return (match[0][0] == "+" or int(match[1] or 0) > 0), False
+        return (match[0][0] == "+" or int(match[1] or 0) > 0), match[0][0] == "?"

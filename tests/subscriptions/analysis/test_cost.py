@@ -53,7 +53,7 @@ def test_verified_for_every_record_is_what_the_index_verifies() -> None:
 def test_what_is_found_by_the_presence_of_a_key_alone() -> None:
     """Expressions without a text and wildcards without one; ranges, networks and short texts are looked up."""
     texts = {
-        "expression": "a=~x|y", "wildcards": "a:??", "not this": "a exists AND NOT a:x",
+        "expression": 'a=~"[a-z]+"', "alternatives": "a=~x|y", "wildcards": "a:??", "not this": "a exists AND NOT a:x",
         "range": "a>5", "network": "a in 10.0.0.0/8", "short": "a:*x*", "required": "a=~xyz+", "exists": "a exists",
     }  # fmt: skip
 

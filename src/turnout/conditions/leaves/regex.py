@@ -70,9 +70,7 @@ class Regex(Leaf):
 
     def anchors(self) -> Iterator[Anchor]:
         """Yield the runs of characters that each match has."""
-        texts, folded = required_texts(self.pattern)
-        lookups = lookups_of_pieces(_between_any(texts), False, folded)
-        return (Anchor(self.key, kind, text) for kind, texts in lookups for text in texts)
+        return (Anchor(self.key, kind, text) for kind, texts in _lookups(self.check(), None) for text in texts)
 
     def literals(self) -> tuple[Literal, ...]:
         """Return the atom that the expression has a match."""
@@ -95,8 +93,8 @@ def _between_any(texts: Iterable[str]) -> tuple[Piece, ...]:
 
 
 def _lookups(check: Check, _pieces: tuple[Piece, ...] | None) -> Lookups:
-    texts, folded = required_texts(check.text)
-    return lookups_of_pieces(_between_any(texts), False, folded)
+    required = required_texts(check.text)
+    return lookups_of_pieces(_between_any(required.texts), False, required.folded)
 
 
 def _read(reader: ConditionReader, key: str, _sign: str) -> Regex:

@@ -14,7 +14,7 @@ from turnout.conditions.anchor import ALWAYS, Anchor, Kind, prober
 from turnout.conditions.leaf import Check
 from turnout.conditions.pattern import ANY, ONE, parse_pattern
 from turnout.conditions.terms import Term, check_of, is_verified_always, lookups_of
-from turnout.subscriptions.index.facts import kind_of, parts_of
+from turnout.subscriptions.index.facts import alternatives_of, kind_of, parts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,4 +368,4 @@ def _is_looked_up(leaf: Leaf) -> bool:
     check = check_of(leaf)
     kind = kind_of(check)
     kinds = [kind] if kind is not None else [kind for kind, _ in parts_of(check, None) or lookups_of(check)]
-    return isinstance(leaf, Compare) or any(kind.op != "has" for kind in kinds)
+    return isinstance(leaf, Compare) or any(kind.op != "has" for kind in kinds) or bool(alternatives_of(check)[1])

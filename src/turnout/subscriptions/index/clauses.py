@@ -21,6 +21,7 @@ from turnout.subscriptions.index.facts import (
     WHOLE,
     Intervals,
     Literals,
+    alternatives_of,
     cuts_of,
     is_many,
     is_text,
@@ -60,6 +61,7 @@ class Clauses:
         b: see there.
         choices: the literals that a message can be found by, for clauses that have others than *b*: any one will do.
         members: the literals of sets, by clause.
+        required: a set of which a message has one, by the clause that it is needed for.
         overlapping: True if a message can have several literals that find one subscription.
         intervals: the clauses of numeric intervals, by the numbers of their key and of their limits.
     """
@@ -71,6 +73,7 @@ class Clauses:
         self.b: list[int] = []
         self.choices: dict[int, tuple[int, ...]] = {}
         self.members: dict[int, tuple[int, ...]] = {}
+        self.required: dict[int, int] = {}
         self.sets: list[tuple[int, ...]] = []
         self.limits: list[tuple[float, float]] = []
         self.tests: list[tuple[int, str, str]] = []
@@ -231,6 +234,13 @@ class Clauses:
         self.tests.append((form_of(check), check.text, check.last))
         clause = self._new(HOLDS, self.literals.key_number(check.key), len(self.tests) - 1)
         self._choose(clause, check.key, parts_of(check, glob) or lookups_of(check, glob))
+        kind, texts = alternatives_of(check)
+        if texts:
+            fact = self.literals.fact_number((check.key, kind))
+            members = tuple(self.literal(self.literals.add(fact, text)) for text in texts)
+            required = self._set(members)
+            assert required is not None, "they are of one fact"
+            self.required[clause] = required
         if check.other is not None:
             # Both keys have to be there: the rarer one finds a message.
             other = self.literals.add_anchor(Anchor(check.other, PRESENCE, ""))

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from turnout.conditions.anchor import Anchor, Kind, prober, span_prefix
 from turnout.conditions.leaf import Check
 from turnout.conditions.pattern import Piece, fold, parse_pattern
-from turnout.conditions.regex import required_texts
+from turnout.conditions.regex import Required, required_texts
 from turnout.subscriptions.index.arrays import Indices, Ints, expanded
 
 Fact: TypeAlias = tuple[str, Kind]
@@ -173,8 +173,9 @@ def is_text(kind: Kind) -> bool:
 def parts_of(check: Check, glob: tuple[Piece, ...] | None) -> list[tuple[Kind, Iterable[str]]]:
     """Return the parts that a value needs for an expression, or for a glob with an inner text; any one suffices."""
     if check.op == "re":
-        required, folded = required_texts(check.text)
-        return [(PART._replace(fold=folded), [f"~{text}" for text in required])] if required else []
+        required = required_texts(check.text)
+        parts = [f"~{text}" for text in required.texts]
+        return [(PART._replace(fold=required.folded), parts)] if parts else []
     if check.op != "glob" or check.partial:
         return []
     pieces = parse_pattern(check.text) if glob is None else glob
@@ -185,6 +186,12 @@ def parts_of(check: Check, glob: tuple[Piece, ...] | None) -> list[tuple[Kind, I
     begin = [f"^{piece}" for piece in texts[:1] if isinstance(piece, str)]
     end = [f"${piece}" for piece in texts[-1:] if isinstance(piece, str)]
     return [(PART._replace(fold=check.fold), dict.fromkeys([*begin, *inner, *end]))]
+
+
+def alternatives_of(check: Check) -> tuple[Kind, list[str]]:
+    """Return parts of which a value needs one for an expression, where no part that it needs is as long."""
+    _, alternatives, folded = required_texts(check.text) if check.op == "re" else Required()
+    return PART._replace(fold=folded), [f"~{text}" for text in alternatives]
 
 
 def text_of(kind: Kind, check: Check) -> str:

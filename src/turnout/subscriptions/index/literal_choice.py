@@ -323,9 +323,9 @@ class Prices:
         return float(self._costs.of(fact, [anchor.text], np.ones(1, np.int64))[0])
 
     def forerunners(self) -> Indices:
-        """For each clause that has to be carried out, one that spares that mostly: a literal that it needs.
+        """For each clause that has to be carried out, one that spares that mostly: a literal, or one of some literals.
 
-        It is found by that literal then, or checks it first. `NOTHING` for the other clauses.
+        It is found by that then, or checks it first. `NOTHING` for the other clauses.
         """
         clauses, literals = self._clauses, self._clauses.literals
         access = self.access.take(self._choices.clause)
@@ -338,7 +338,10 @@ class Prices:
         self.extended()
         forerunner = np.full(len(self.clause), NOTHING, np.int64)
         forerunner[clause] = first
-        self.clause[clause] = inf
+        for one, required in clauses.required.items():
+            if self.clause[required] < self.clause[one]:
+                forerunner[one] = required
+        self.clause[forerunner != NOTHING] = inf
         return forerunner
 
     def extended(self) -> None:
