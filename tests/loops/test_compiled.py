@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +17,15 @@ import pytest
 from tests.loops.conftest import padded
 from turnout.base.files import FileLock
 from turnout.loops import compiled as module
-from turnout.loops.compiled import Bytes, Int64Buffer, cache_is_filled, compile_loops, compiled
+from turnout.loops.compiled import (
+    Bytes,
+    Int64Buffer,
+    Packed,
+    cache_is_filled,
+    compile_loops,
+    compiled,
+    unpacked,
+)
 
 
 @compiled
@@ -37,6 +46,34 @@ def sum_digits(data: Bytes, size: int, squares: Int64Buffer) -> tuple[int, bool]
     return total, count == size
 
 
+class Digits(NamedTuple):
+    """Digits behind a text."""
+
+    data: Bytes
+    size: int
+
+
+class Sums(NamedTuple):
+    """Arguments that stay the same."""
+
+    digits: Digits
+    sums: Int64Buffer
+
+
+@compiled
+def add_digits(text: bytes, packed: Packed) -> int:
+    """Add the digits of a text, and of those behind it, and write both sums."""
+    own = unpacked(packed, Sums)
+    total = 0
+    for index in range(len(text)):
+        total += text[index] - 48
+    own.sums[0] = total
+    for index in range(own.digits.size):
+        total += _digit(own.digits.data, index)
+    own.sums[1] = total
+    return total
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own."""
@@ -55,6 +92,17 @@ def test_compiled_and_interpreted_loops_give_the_same(folder: Path) -> None:
     assert sum_digits.dispatcher()(data, 3, squares) == (10, False)
     assert squares.tolist() == expected.tolist() == [1, 81, 0, 0, 0, 0, 0, 0, 0]
     assert sum_digits.dispatcher()(np.frombuffer(bytearray(b"42"), np.uint8), 2, squares) == (6, True)
+
+
+def test_arguments_that_are_packed(folder: Path) -> None:
+    """Arrays and numbers of tuples in a tuple; they are kept by what is passed."""
+    sums = np.zeros(3, np.int64)
+    packed = Packed(Sums(Digits(padded(b"345"), 2), sums))
+
+    for call in (add_digits.interpreted, add_digits.dispatcher()):
+        sums[:] = 0
+        assert call(b"12", packed) == 10
+        assert sums.tolist() == [3, 10, 0]
 
 
 def test_what_is_interpreted_calls_nothing_compiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,8 @@ A loop is a function over flat arrays. Its annotations are its signature, by the
 `Int64s` are read, `ByteBuffer` and `Int64Buffer` are written. A loop
 
 - allocates nothing for a record: results and scratch are buffers of its caller;
-- may hand on arrays as a `NamedTuple` of its module, whose fields have these annotations, but takes arrays;
+- may hand on arrays as a `NamedTuple` of its module, whose fields have these annotations, but takes arrays, or the
+  address of many that stay the same (`Packed`);
 - uses integers, comparisons, indexing, ``len``, ``range``, slices of one dimension and other loops;
 - keeps each integer within 64 bits with a sign. Interpreted integers do not wrap, so hashes are masked to 32 bits
   before they are multiplied by at most 31 bits, or `wrapped` after each operation.
@@ -23,6 +24,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import itertools
 import logging
 import os
 import platform
@@ -37,7 +39,7 @@ from functools import cache, update_wrapper
 from pathlib import Path
 from subprocess import DEVNULL
 from types import CodeType, FunctionType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeAlias, TypeVar, cast
 
 from turnout.base.background import run_once
 from turnout.base.files import FileLock
@@ -74,10 +76,14 @@ Int64Buffer2D: TypeAlias = "npt.NDArray[np.int64]"
 Int32Buffer2D: TypeAlias = "npt.NDArray[np.int32]"
 
 _ELEMENTS = {"Byte": "uint8", "Int32": "int32", "Int64": "int64", "Float64": "float64"}
-_SCALARS = {"int": "int64", "float": "float64", "bool": "boolean", "None": "void"}
+_SCALARS = {"int": "int64", "float": "float64", "bool": "boolean", "None": "void", "Packed": "int64"}
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Arguments = TypeVar("Arguments", bound="tuple[object, ...]")
+
+_Foreign: TypeAlias = Any
+"""A value of Numba or LLVM, which have no types, or any argument of a loop."""
 
 _log = logging.getLogger("turnout.loops")
 _lock = threading.RLock()
@@ -90,41 +96,103 @@ def wrapped(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
 
 
+class Packed(int):
+    """Address of arguments of a loop that stay the same for many calls: one number instead of seven for each array.
+
+    Args:
+        arguments: a `NamedTuple` of arrays, numbers and such tuples; it is kept, with the words that are read there.
+    """
+
+    arguments: tuple[object, ...]
+    _words: npt.NDArray[np.int64]
+
+    def __new__(cls, arguments: tuple[object, ...]) -> Self:
+        """Write the address and the length of each array, and each number."""
+        numbers: list[int] = []
+        viewed = _viewed(arguments, numbers)
+        words = np.array(numbers, np.int64)
+        own = super().__new__(cls, words.ctypes.data)
+        own.arguments, own._words = viewed, words
+        return own
+
+
+def _viewed(argument: _Foreign, words: list[int]) -> _Foreign:
+    """Return an argument for an interpreted loop, and add the words by which a compiled one reads it."""
+    if isinstance(argument, tuple):
+        return type(argument)(*[_viewed(one, words) for one in argument])
+    if isinstance(argument, np.ndarray):
+        words += argument.ctypes.data, len(argument)
+        return argument.data
+    words.append(argument)
+    return argument
+
+
+def unpacked(packed: Packed, kind: type[Arguments]) -> Arguments:  # noqa: ARG001 - tells compiled loops the types
+    """Return the arguments that are packed, which are of this kind."""
+    return cast("Arguments", packed.arguments)
+
+
 @cache
 def _declare_primitives() -> None:
     """Tell Numba what functions of integers and bytes are in machine code."""
     from numba import types
     from numba.core import cgutils
     from numba.extending import intrinsic, overload
+    from numba.np.arrayobj import populate_array
 
-    from turnout.loops.texts import lowest_byte, prefetch, word_at
+    from turnout.loops.texts import lowest_byte, prefetch, prefetch_at, word_at
 
     word, byte, number = cgutils.ir.IntType(64).as_pointer(), cgutils.ir.IntType(8).as_pointer(), cgutils.ir.IntType(32)
 
-    def address(call: Any, kind: object) -> object:
+    def address(call: _Foreign, kind: object) -> object:
         context, builder, signature, values = call
         array = context.make_array(signature.args[0])(context, builder, values[0])
         return builder.bitcast(builder.gep(array.data, [values[1]]), kind)
 
-    def load(*call: Any) -> object:
+    def load(*call: _Foreign) -> object:
         return call[1].load(address(call, word), align=1)
 
-    def ask(*call: Any) -> object:
+    def ask(context: _Foreign, builder: _Foreign, signature: _Foreign, values: _Foreign) -> object:
+        is_element = len(values) == 2
+        at = address((context, builder, signature, values), byte) if is_element else builder.inttoptr(values[0], byte)
         own = cgutils.ir.FunctionType(cgutils.ir.VoidType(), [byte, number, number, number])
-        called = cgutils.get_or_insert_function(call[1].module, own, "llvm.prefetch.p0")
+        called = cgutils.get_or_insert_function(builder.module, own, "llvm.prefetch.p0")
         # For reading, to be kept in all caches, data.
-        call[1].call(called, [address(call, byte), *map(number, (0, 3, 1))])
-        return call[0].get_dummy_value()
+        builder.call(called, [at, *map(number, (0, 3, 1))])
+        return context.get_dummy_value()
 
-    def count(_context: object, builder: Any, _signature: object, values: Any) -> Any:
+    def unpack(context: _Foreign, builder: _Foreign, signature: _Foreign, values: _Foreign) -> _Foreign:
+        words, positions = builder.inttoptr(values[0], word), itertools.count()
+
+        def next_word() -> _Foreign:
+            return builder.load(builder.gep(words, [context.get_constant(types.intp, next(positions))]))
+
+        def read(kind: _Foreign) -> _Foreign:
+            if isinstance(kind, types.BaseTuple):
+                return context.make_tuple(builder, kind, [read(one) for one in kind])
+            if not isinstance(kind, types.Array):
+                return next_word()
+            array = context.make_array(kind)(context, builder)
+            data, size = builder.inttoptr(next_word(), array.data.type), next_word()
+            item = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+            populate_array(array, data, shape=[size], strides=[item], itemsize=item, meminfo=None)
+            return array._getvalue()  # noqa: SLF001 - Numba's own name
+
+        return read(signature.return_type)
+
+    def count(_context: object, builder: _Foreign, _signature: object, values: _Foreign) -> _Foreign:
         return builder.cttz(values[0], cgutils.true_bit)
 
     asked = intrinsic(lambda _, numbers, at: (types.void(numbers, types.int64), ask))  # noqa: ARG005
+    asked_at = intrinsic(lambda _, at: (types.void(types.int64), ask))  # noqa: ARG005
     loaded = intrinsic(lambda _, data, at: (types.int64(data, types.int64), load))  # noqa: ARG005 - their types
     zeros = intrinsic(lambda _, number: (types.int64(types.int64), count))  # noqa: ARG005
+    unpack_all = intrinsic(lambda _, packed, kind: (_tuple_type(kind.instance_class)(packed, kind), unpack))
+    overload(unpacked)(lambda packed, kind: lambda packed, kind: unpack_all(packed, kind))  # noqa: ARG005
     overload(wrapped)(lambda value: lambda value: value)  # noqa: ARG005 - the outer one takes its type
     overload(word_at)(lambda data, at: lambda data, at: loaded(data, at))  # noqa: ARG005
     overload(prefetch)(lambda numbers, at: lambda numbers, at: asked(numbers, at))  # noqa: ARG005
+    overload(prefetch_at)(lambda address: lambda address: asked_at(address))  # noqa: ARG005
     overload(lowest_byte)(lambda word: lambda word: zeros(word) >> 3)  # noqa: ARG005
 
 
@@ -145,7 +213,7 @@ class Loop(Generic[P, R]):
         self.plain: Callable[P, R] = function
         self._run: Callable[..., Any] = self.interpreted
         self.direct: Callable[..., Any] = self.interpreted
-        self._dispatcher: Any = None
+        self._dispatcher: _Foreign = None
         self._alone: Callable[..., Any] | None = None
         update_wrapper(self, function)
         _loops.setdefault(function.__module__, []).append(self)
@@ -188,13 +256,13 @@ class Loop(Generic[P, R]):
         return not (self._is_inlined or self.function.__name__.startswith("_"))
 
     @property
-    def _numba_type_(self) -> Any:
+    def _numba_type_(self) -> _Foreign:
         # By this, Numba takes a loop that another one calls for what was compiled of it.
         import numba
 
         return numba.typeof(self.dispatcher())
 
-    def dispatcher(self) -> Any:
+    def dispatcher(self) -> _Foreign:
         """Compile the function, or load it from the cache, and return Numba's dispatcher."""
         if self._dispatcher is None:
             self._dispatcher = _dispatcher_of(self.function, is_entry=self.is_entry, is_inlined=self._is_inlined)
@@ -202,7 +270,7 @@ class Loop(Generic[P, R]):
 
     def use_compiled(self) -> None:
         """Run compiled from now on."""
-        dispatcher: Any = self.dispatcher()
+        dispatcher: _Foreign = self.dispatcher()
         self._run = dispatcher
         ((_, own),) = dispatcher.overloads.items()
         self.direct = own.entry_point
@@ -360,7 +428,7 @@ def _warn_without_numba() -> None:
     _log.warning('Numba is missing, so loops run interpreted and slowly: install "turnout[spark]"')
 
 
-def _dispatcher_of(function: Callable[..., Any], *, is_entry: bool, is_inlined: bool) -> Any:
+def _dispatcher_of(function: Callable[..., Any], *, is_entry: bool, is_inlined: bool) -> _Foreign:
     import numba
     from numba.core.registry import cpu_target
 
@@ -410,34 +478,45 @@ def _library_of(*, is_entry: bool) -> object:
     return JITCodeLibrary if is_entry else Linked
 
 
-def _signature(function: Callable[..., Any]) -> Any:
+def _signature(function: Callable[..., Any]) -> _Foreign:
     """Return Numba's signature for the annotations, which are texts."""
-    texts = dict(function.__annotations__)
-    result = _numba_type(function, "return", texts.pop("return"))
-    return result(*[_numba_type(function, name, text) for name, text in texts.items()])
+    scope, own = function.__globals__, f"{function.__module__}.{function.__name__}"
+    texts = {name: _numba_type(scope, f"{own}: {name}", text) for name, text in function.__annotations__.items()}
+    return texts.pop("return")(*texts.values())
 
 
-def _numba_type(function: Callable[..., Any], name: str, text: str) -> Any:
+def _numba_type(scope: dict[str, Any], name: str, text: str) -> _Foreign:
+    import numba
     from numba import types
 
     if text in _SCALARS:
         return getattr(types, _SCALARS[text])
+    if text == "bytes":
+        return numba.typeof(b"")
     if text.startswith("tuple["):
-        return types.Tuple([_numba_type(function, name, one.strip()) for one in text[6:-1].split(",")])
-    owner = function.__globals__.get(text)
+        return types.Tuple([_numba_type(scope, name, one.strip()) for one in text[6:-1].split(",")])
+    owner = scope.get(text)
     if isinstance(owner, type) and issubclass(owner, tuple):
-        fields = [(field, own.__forward_arg__) for field, own in owner.__annotations__.items()]
-        return types.NamedTuple([_numba_type(function, f"{name}.{field}", own) for field, own in fields], owner)
+        return _tuple_type(owner)
     dimensions = 2 if text.endswith("2D") else 1
     plain = text.removesuffix("2D")
     read_only = plain.endswith("s")
     element = plain.removesuffix("s") if read_only else plain.removesuffix("Buffer")
     if element not in _ELEMENTS:
-        raise TypeError(f"{function.__module__}.{function.__name__}: {name}: {text!r} is no type of a loop")
+        raise TypeError(f"{name}: {text!r} is no type of a loop")
     return types.Array(getattr(types, _ELEMENTS[element]), dimensions, "C", readonly=read_only)
 
 
-def _function_cache(function: Callable[..., Any], folder: Path) -> Any:
+def _tuple_type(owner: _Foreign) -> _Foreign:
+    """Return the type of a `NamedTuple`, whose annotations mean what they do in its module."""
+    from numba import types
+
+    scope, fields = vars(sys.modules[owner.__module__]), owner.__annotations__
+    own = [_numba_type(scope, f"{owner.__name__}.{name}", kind.__forward_arg__) for name, kind in fields.items()]
+    return types.NamedTuple(own, owner)
+
+
+def _function_cache(function: Callable[..., Any], folder: Path) -> _Foreign:
     """Return Numba's cache of a function, in this folder, for the text of all loops instead of a file's time."""
     from numba.core import caching
 

@@ -14,19 +14,19 @@ answers, which are *given* with the message.
 from __future__ import annotations
 
 from math import nan
+from typing import NamedTuple
 
 from turnout.loops import segment_arrays as layout
 from turnout.loops.compiled import (
     ByteBuffer,
-    Bytes,
     Float64Buffer,
-    Float64s,
-    Int32Buffer,
     Int32s,
     Int64Buffer,
     Int64s,
+    Packed,
     compiled,
     inlined,
+    unpacked,
 )
 from turnout.loops.facts import (
     _add_literal,
@@ -39,8 +39,8 @@ from turnout.loops.facts import (
     _read_numbers,
     _read_probed,
 )
-from turnout.loops.segment_arrays import Messages, Scratch, SegmentArrays, read_objects
-from turnout.loops.texts import glob_matches, prefetch
+from turnout.loops.segment_arrays import Keys, Messages, Scratch, SegmentArrays, read_objects
+from turnout.loops.texts import glob_matches, prefetch, prefetch_at
 
 
 @inlined
@@ -417,38 +417,11 @@ def _match_row(distinct: int, messages: Messages, segment: SegmentArrays, scratc
 
 
 @compiled
-def match(
-    data: ByteBuffer,
-    values: Int64Buffer,
-    given_numbers: Float64Buffer,
-    key_of: Int32s,
-    at: Int64s,
-    ints: Int32s,
-    longs: Int64s,
-    bytes_: Bytes,
-    floats: Float64s,
-    own: Int32s,
-    slots: Int64s,
-    own_bytes: Bytes,
-    state: Int64Buffer,
-    cells: Int32Buffer,
-    numbers: Float64Buffer,
-    text: ByteBuffer,
-    matches: Int64Buffer,
-    first: int,
-    last: int,
-    any_key: int,
-    distinct: int,
+def _match_rows(
+    first: int, last: int, any_key: int, distinct: int, messages: Messages, segment: SegmentArrays, scratch: Scratch
 ) -> tuple[int, int, int, int]:
-    """Match rows from the first one on; return the next row, why it is not done, and how much was matched and asked.
-
-    The arrays are those of `Messages`, `SegmentArrays` and `Scratch`: an array takes less time to pass than a tuple.
-    Rows are matched up to, and without, the last one. *any_key* is the key whose values are those of all keys, -1 for
-    none; *distinct* is 1 if a row may find a subscription several times.
-    """
-    messages = Messages(data, values, given_numbers, key_of)
-    segment = SegmentArrays(at, ints, longs, bytes_, floats, own, slots, own_bytes)
-    scratch = Scratch(state, cells, numbers, text, matches)
+    """Match rows; see `match`."""
+    state = scratch.state
     state[layout.ANY], state[layout.MATCHED], state[layout.ASKED] = any_key, 0, 0
     for row in range(first, last):
         if state[layout.EPOCH] >= layout.MOST_EPOCH - 1:
@@ -474,67 +447,92 @@ def match(
     return last, layout.DONE, state[layout.MATCHED], state[layout.ASKED]
 
 
+class Call(NamedTuple):
+    """Arguments that stay the same for the calls with these buffers.
+
+    Attributes:
+        keys: known keys.
+        messages: buffers of the one that is an object of JSON.
+        segment: the subscriptions.
+        scratch: other buffers.
+        ids: address of the id of each subscription; empty if none is needed soon.
+        unknown: number of the values of other keys.
+        letters: the first byte that no value may have.
+        any_key: the key whose values are those of all keys of the object, -1 for none.
+        distinct: 1 if a row may find a subscription several times.
+    """
+
+    keys: Keys
+    messages: Messages
+    segment: SegmentArrays
+    scratch: Scratch
+    ids: Int64s
+    unknown: int
+    letters: int
+    any_key: int
+    distinct: int
+
+
 @compiled
-def match_object(
-    size: int,
-    keys: Bytes,
-    key_at: Int64s,
-    key_numbers: Int32s,
-    key_slots: Int64s,
-    unknown: int,
-    letters: int,
+def match(
     data: ByteBuffer,
     values: Int64Buffer,
     given_numbers: Float64Buffer,
     key_of: Int32s,
-    at: Int64s,
-    ints: Int32s,
-    longs: Int64s,
-    bytes_: Bytes,
-    floats: Float64s,
-    own: Int32s,
-    slots: Int64s,
-    own_bytes: Bytes,
-    state: Int64Buffer,
-    cells: Int32Buffer,
-    numbers: Float64Buffer,
-    text: ByteBuffer,
-    matches: Int64Buffer,
+    packed: Packed,
+    first: int,
+    last: int,
     any_key: int,
-    distinct: int,
-) -> int:
+) -> tuple[int, int, int, int]:
+    """Match rows from the first one on; return the next row, why it is not done, and how much was matched and asked.
+
+    The arrays are those of `Messages`: an array takes less time to pass than a tuple. Rows are matched up to, and
+    without, the last one. *any_key* is the key whose values are those of all keys, -1 for none.
+    """
+    call = unpacked(packed, Call)
+    messages = Messages(data, values, given_numbers, key_of)
+    return _match_rows(first, last, any_key, call.distinct, messages, call.segment, call.scratch)
+
+
+@compiled
+def match_object(text: bytes, packed: Packed) -> int:
     """Match one message, which is an object of JSON, in one call; see `read_objects` and `match`.
+
+    The subscriptions are the first numbers of `Scratch.matches`, without the row.
 
     Returns:
         The number of matches; `IS_ASKING` if it asks; `IS_LEFT` if it is left to others, a buffer is too small, or a
-        value has bytes from *letters* on.
+        value has one of these letters.
     """
-    count, _, highest = read_objects(data, size, 1, 0, keys, key_at, key_numbers, key_slots, unknown, values)
-    if count < 0 or highest >= letters:
+    call = unpacked(packed, Call)
+    data, size, matches, ids, keys = call.messages.data, len(text), call.scratch.matches, call.ids, call.keys
+    if size + layout.BEHIND_OBJECT > len(data):
         return layout.IS_LEFT
-    _, end, matched, asked = match(
+    for index in range(size):
+        data[index] = text[index]
+    for index in range(size, size + layout.BEHIND_OBJECT):
+        data[index] = 0
+    count, _, highest = read_objects(
         data,
-        values,
-        given_numbers,
-        key_of,
-        at,
-        ints,
-        longs,
-        bytes_,
-        floats,
-        own,
-        slots,
-        own_bytes,
-        state,
-        cells,
-        numbers,
-        text,
-        matches,
-        0,
+        size + 1,
         1,
-        any_key,
-        distinct,
+        0,
+        keys.texts,
+        keys.at,
+        keys.numbers,
+        keys.slots,
+        call.unknown,
+        call.messages.numbers,
     )
+    if count < 0 or highest >= call.letters:
+        return layout.IS_LEFT
+    _, end, matched, asked = _match_rows(0, 1, call.any_key, call.distinct, call.messages, call.segment, call.scratch)
     if end != layout.DONE:
         return layout.IS_LEFT
+    for position in range(matched):
+        matches[position] = matches[2 * position + 1]
+        if len(ids) > 0:
+            prefetch(ids, matches[position])
+    for position in range(matched if len(ids) > 0 else 0):
+        prefetch_at(ids[matches[position]])
     return layout.IS_ASKING if asked > 0 else matched

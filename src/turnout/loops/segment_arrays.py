@@ -85,6 +85,9 @@ DONE, FULL_FOUND, FULL_RANGES, FULL_MATCHES, FULL_ASKED, STALE = range(6)
 IS_LEFT, IS_ASKING = -1, -2
 """Results of a call for one message that has not found its matches."""
 
+BEHIND_OBJECT: Final = 17
+"""Bytes behind an object of JSON: a separator, and zeros that the loop may read."""
+
 BEGIN, END = 0xFF, 0xFE
 """Marks around a value in which parts are looked for; no UTF-8 has them."""
 
@@ -237,6 +240,22 @@ class Messages(NamedTuple):
     numbers: Int64Buffer
     given_numbers: Float64Buffer
     key_of: Int32s
+
+
+class Keys(NamedTuple):
+    """Known keys of messages.
+
+    Attributes:
+        texts: one after another.
+        at: start of each of them, and the end of the last one.
+        numbers: number of each of them.
+        slots: table of them, see `index_literals`; their facts are 0.
+    """
+
+    texts: Bytes
+    at: Int64s
+    numbers: Int32s
+    slots: Int64s
 
 
 class SegmentArrays(NamedTuple):
@@ -495,10 +514,10 @@ def read_objects(
         size: bytes without the zeros.
         rows: how many messages there are.
         separator: a newline behind each object of an encoder; or 0 between objects of anyone, with blanks around.
-        keys: texts of the known keys.
-        key_at: start of each of them, and the end of the last one.
-        key_numbers: number of each of them.
-        slots: table of them, see `index_literals`; their facts are 0.
+        keys: see `Keys`, and the next three too.
+        key_at: see there.
+        key_numbers: see there.
+        slots: see there.
         unknown: number of the values of other keys; -1 to leave these out.
         numbers: receives the starts, rows and values; and as many numbers more as there are known keys, and
             `OTHER_KEYS`, and one.

@@ -42,6 +42,10 @@ def prefetch(numbers: Int32s | Int64s, at: int) -> None:
     """Ask for the memory of an element of any array, which is read a little later."""
 
 
+def prefetch_at(address: int) -> None:
+    """Ask for the memory at an address, such as that of an object of Python."""
+
+
 @inlined
 def mixed(number: int) -> int:
     """Return a hash of a number of up to 32 bits."""

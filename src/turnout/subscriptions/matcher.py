@@ -56,9 +56,10 @@ class _MatcherSegment(NamedTuple):
 
     @classmethod
     def of(cls, view: SegmentView) -> _MatcherSegment:
-        # Now: the first message would wait for it.
-        _ = view.segment.matcher
-        return cls(view, Answers(view.subscriptions))
+        answers = Answers(view.subscriptions)
+        # The matcher is made now: the first message would wait for it.
+        view.segment.matcher.expect(answers.ids)
+        return cls(view, answers)
 
     def without(self, ids: Collection[str]) -> _MatcherSegment:
         view = self.view.without(ids)

@@ -26,7 +26,7 @@ from turnout.loops import loops_are_compiled
 from turnout.loops import segment_arrays as layout
 from turnout.records.spans import MAX_LISTED_VALUES, ArrowTexts, SpanColumn
 from turnout.records.text import texts_of_values
-from turnout.subscriptions.index.arrays import Indices, Ints, Longs, Texts
+from turnout.subscriptions.index.arrays import Indices, Longs, Texts
 from turnout.subscriptions.index.facts import encoded, encoded_all
 
 _PADDING: Final = bytes(16)
@@ -214,7 +214,7 @@ class KeyNumbers:
         size = len(objects)
         data = np.frombuffer(bytearray(objects + _PADDING), np.uint8)
         table = self._key_table
-        known = len(table[2])
+        known = len(table.numbers)
         room = layout.VALUE * (most or rows * known) + known + layout.OTHER_KEYS
         numbers = np.empty(layout.STARTS + 3 * rows + 1 + room, np.int64)
         unknown = self.unknown if most else -1
@@ -223,23 +223,22 @@ class KeyNumbers:
             return None
         return FlatMessages(None, count, data, numbers, rows, longest, True)
 
-    def buffers(self, values: int, size: int) -> tuple[NDArray[np.uint8], Longs, tuple[object, ...]]:
+    def buffers(self, values: int, size: int) -> tuple[NDArray[np.uint8], Longs, layout.Keys, int, int]:
         """Return buffers for an object of JSON with so many values and bytes, and how `match_object` reads the keys."""
-        table = self._key_table
-        room = layout.VALUE * values + len(table[2]) + layout.OTHER_KEYS
+        room = layout.VALUE * values + len(self._key_table.numbers) + layout.OTHER_KEYS
         numbers = np.empty(layout.STARTS + 3 + 1 + room, np.int64)
         data = np.frombuffer(bytearray(size + len(_PADDING)), np.uint8)
         unknown = self.unknown if self.has_any else -1
-        return data, numbers, (*table, unknown, _BEYOND_ASCII if self._varied else 2 * _BEYOND_ASCII)
+        return data, numbers, self._key_table, unknown, _BEYOND_ASCII if self._varied else 2 * _BEYOND_ASCII
 
     @cached_property
-    def _key_table(self) -> tuple[NDArray[np.uint8], Longs, Ints, Longs]:
+    def _key_table(self) -> layout.Keys:
         """The keys of metadata as a table, see `turnout.loops.segment_arrays.read_objects`."""
         texts = Texts.of([encoded(key) for key in self._of_metadata])
         slots = np.zeros(1 << max(2, (2 * len(texts)).bit_length()), np.int64)
         layout.index_literals(texts.data, texts.offsets, np.zeros(len(texts), np.int32), slots)
         numbers = np.array([*self._of_metadata.values(), 0], np.int32)
-        return texts.data, fixed(texts.offsets), fixed(numbers), fixed(slots)
+        return layout.Keys(texts.data, fixed(texts.offsets), fixed(numbers), fixed(slots))
 
     def _of_leaf_keys(self, messages: Sequence[Metadata]) -> FlatMessages:
         """Return the values of messages by the keys of leaves, some of them several of a key."""

@@ -20,6 +20,7 @@ from turnout.conditions.terms import holds_between
 from turnout.loops import compile_in_background, compile_loops, loops_are_compiled
 from turnout.loops import match as loop
 from turnout.loops import segment_arrays as layout
+from turnout.loops.compiled import Packed
 from turnout.loops.segment_arrays import Messages, Scratch, SegmentArrays
 from turnout.subscriptions.index.arrays import HOLDS, Indices, Ints, Longs, Texts, indices_of
 from turnout.subscriptions.index.facts import BEGIN, CELL, END, PART, SPAN, encoded, marked, nodes_by_number
@@ -86,18 +87,14 @@ _FIRST_ROOMS: Final = _Rooms()
 _MOST_TEXT: Final = 1 << 16
 """Bytes of an object of JSON up to which a buffer for it is kept."""
 
-_BEHIND_OBJECT: Final = bytes(17)
-"""The separator behind an object of JSON, and the zeros that a loop may read."""
-
 
 class _Buffers(NamedTuple):
-    """Buffers of calls with this room; *text* receives an object of JSON, of which *arguments* are a call's."""
+    """Buffers of calls with this room; *packed* are the arguments that stay the same."""
 
     rooms: _Rooms
     scratch: Scratch
     messages: Messages
-    text: memoryview
-    arguments: tuple[object, ...]
+    packed: Packed
 
 
 _GROWN: Final = {
@@ -135,7 +132,7 @@ class SegmentMatcher:
     def __init__(self, segment: Segment) -> None:
         if len(segment.arrays.literal_fact) > _MANY_LITERALS:
             compile_loops()
-        self._arrays: tuple[Any, ...] = _arrays_of(segment)
+        self._arrays = _arrays_of(segment)
         self._head, self._columns = segment.head, segment.arrays
         self._tests, self._check = segment.value_tests, segment.check
         if len(segment.arrays.test_form):
@@ -148,8 +145,14 @@ class SegmentMatcher:
         self._key_numbers = KeyNumbers(self._head.keys, segment.varied_keys)
         self._any = self._head.keys.index(ANY_KEY) if ANY_KEY in self._head.keys else -1
         self._key_of = fixed(np.array([*range(len(self._head.keys)), -1], np.int32))
+        self._ids = _NO_IDS
         self._part_texts: dict[int, list[tuple[bytes, int]]] = {}
         self._key_of_test: dict[int, int] = {}
+
+    def expect(self, ids: NDArray[np.object_]) -> None:
+        """Ask for the memory of these ids, by subscription, where a single message matches: they are read next."""
+        self._ids = fixed(np.frombuffer(ids.data, np.int64))
+        self._free.clear()
 
     def matched(self, flat: FlatMessages, key_of: Ints) -> tuple[Indices, Indices]:
         """Return rows and the segment's subscriptions that they match, each pair once, sorted by row.
@@ -168,23 +171,24 @@ class SegmentMatcher:
 
     def matched_object(self, text: bytes) -> Sequence[int] | None:
         """Return the subscriptions that an object of JSON matches, by one call; None if it takes `matched`."""
-        size = len(text) + 1
-        if size > _MOST_TEXT or not loops_are_compiled():
+        if not loops_are_compiled():
             return None
-        rooms = self._rooms
-        if size > rooms.text:
-            rooms = self._rooms = rooms._replace(text=2 * size)
-        buffers = self._buffers(rooms)
-        buffers.text[: size + len(_BEHIND_OBJECT) - 1] = text + _BEHIND_OBJECT
-        count = loop.match_object.direct(size, *buffers.arguments)
+        try:
+            buffers = self._free.pop()
+        except IndexError:
+            buffers = self._new_buffers(self._rooms)
+        count = loop.match_object.direct(text, buffers.packed)
         found: list[int] | None = None
-        if count == layout.IS_ASKING:
+        if count >= 0:
+            found = buffers.scratch.matches[:count].tolist()
+        elif count == layout.IS_ASKING:
             data, numbers, *_ = buffers.messages
-            flat = FlatMessages(None, buffers.rooms.values, data, numbers, 1, size, True)
+            flat = FlatMessages(None, buffers.rooms.values, data, numbers, 1, len(text), True)
             questions = _questions(buffers.scratch, int(buffers.scratch.state[layout.ASKED]))
             found = self._answered(flat, self._key_of, self._any, 0, questions)[1].tolist()
-        elif count >= 0:
-            found = buffers.scratch.matches[1 : 2 * count : 2].tolist() if count else []
+        elif buffers.rooms.text <= len(text) < _MOST_TEXT:
+            self._rooms = self._rooms._replace(text=max(self._rooms.text, 2 * len(text)))
+            return self.matched_object(text)
         self._free.append(buffers)
         return found
 
@@ -228,8 +232,7 @@ class SegmentMatcher:
         parts: list[NDArray[np.int64]] = []
         asked: list[tuple[int, int, int]] = []
         while True:
-            arguments: tuple[Any, ...] = (*messages, *self._arrays, *scratch, first, last, any_key, self._distinct)
-            first, end, matched, count = loop.match.direct(*arguments)
+            first, end, matched, count = loop.match.direct(*messages, buffers.packed, first, last, any_key)
             parts.append(scratch.matches[: 2 * matched].copy())
             if count:
                 asked += _questions(scratch, count)
@@ -259,10 +262,11 @@ class SegmentMatcher:
 
     def _new_buffers(self, rooms: _Rooms) -> _Buffers:
         scratch = _scratch_of(self._sizes, rooms)
-        data, numbers, keys = self._key_numbers.buffers(rooms.values, rooms.text)
+        data, numbers, keys, unknown, letters = self._key_numbers.buffers(rooms.values, rooms.text)
         messages = Messages(data, numbers, _NO_NUMBERS, self._key_of)
-        arguments = (*keys, *messages, *self._arrays, *scratch, self._any, self._distinct)
-        return _Buffers(rooms, scratch, messages, data.data, arguments)
+        settings = unknown, letters, self._any, self._distinct
+        call = loop.Call(keys, messages, self._arrays, scratch, self._ids, *settings)
+        return _Buffers(rooms, scratch, messages, Packed(call))
 
     @property
     def _sizes(self) -> tuple[int, ...]:
@@ -340,6 +344,7 @@ def _questions(scratch: Scratch, count: int) -> list[tuple[int, int, int]]:
 
 
 _NO_NUMBERS: Final = np.zeros(1, np.float64)
+_NO_IDS: Final = fixed(np.zeros(0, np.int64))
 
 
 def _scratch_of(sizes: tuple[int, ...], rooms: _Rooms) -> Scratch:
