@@ -96,7 +96,7 @@ def _letters(driver: webdriver.Chrome, server: RouteServer, scene: Scene) -> Non
     assert sorted(cells) == [f"x{n}" for n in range(8)]
     assert axe(driver) == []
     driver.find_element(By.LINK_TEXT, letter).click()
-    until(driver, lambda _: text_of(driver, "h1") == letter)
+    until(driver, lambda _: text_of(driver, "h2") == letter)
     assert axe(driver) == []
     (origin,) = [one.text for one in driver.find_elements(By.XPATH, "//dt[.='From']/following-sibling::dd")]
     value = json.loads(text_of(driver, "[aria-label=Value] pre"))
