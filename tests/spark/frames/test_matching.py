@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from tests.conditions.strategies import conditions, messages
+from tests.examples import drawn
 
 from turnout.conditions import Condition, all_of, any_of, compare, evaluate, exists, kiwi, not_
 from turnout.errors import ConfigError
@@ -42,12 +41,9 @@ def ids(frame: DataFrame) -> set[str]:
     return {row["subscription_id"] for row in frame.collect()}
 
 
-@settings(max_examples=3, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-@given(st.lists(conditions, min_size=80, max_size=120), st.lists(messages, min_size=40, max_size=80))
-def test_is_the_interpreter(
-    spark: SparkSession, stored_conditions: list[Condition], given_messages: list[dict[str, str]]
-) -> None:
-    """Hundreds of random conditions on dozens of messages: exactly the pairs that the interpreter finds."""
+def test_is_the_interpreter(spark: SparkSession) -> None:
+    """Hundreds of random conditions on a hundred messages: exactly the pairs that the interpreter finds."""
+    stored_conditions, given_messages = drawn(conditions, 200), drawn(messages, 100)
     rows = [(n, [(key, value.encode()) for key, value in message.items()]) for n, message in enumerate(given_messages)]
     records = spark.createDataFrame(rows, "n int, headers array<struct<key:string,value:binary>>")
     expected = [

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from tests.examples import drawn, examples
 from tests.settings import interpreted
-from tests.spark.subjects.frames import MANY, draws_of, small_plans, subject_frame, texts_of, values_of
+from tests.spark.subjects.frames import draws_of, small_plans, subject_frame, texts_of, values_of
 from tests.subjects import strategies
 
 from turnout.errors import SubjectError
@@ -41,13 +40,15 @@ def test_draws_are_sparks(spark: SparkSession) -> None:
     assert arrays.draws_of(topics, partitions, offsets).tolist() == [row.draw for row in drawn.collect()]
 
 
-@MANY
-@given(keys=st.lists(strategies.keys, min_size=200, max_size=200))
-def test_partition_hashes_keys_of_every_length(spark: SparkSession, keys: list[bytes]) -> None:
+def test_partition_hashes_keys_of_every_length(spark: SparkSession) -> None:
     """Straight-line code, loop and empty key agree with FNV-1a, for any bytes."""
     from turnout.spark.subjects import fnv1a
 
-    keys = [*keys, *[b"abcdefghijklmnopqrstuvwxyz"[:length] for length in range(27)], *[b"\xff" * n for n in range(40)]]
+    keys = [
+        *drawn(strategies.keys, examples(800)),
+        *[b"abcdefghijklmnopqrstuvwxyz"[:length] for length in range(27)],
+        *[b"\xff" * n for n in range(40)],
+    ]
     frame = subject_frame(spark, [decode(key) for key in keys])
     hashes = [row[0] for row in values_of(frame, [fnv1a(frame["s"])])]
 
@@ -55,12 +56,11 @@ def test_partition_hashes_keys_of_every_length(spark: SparkSession, keys: list[b
 
 
 @pytest.mark.heavy
-@MANY
-@given(cases=st.lists(strategies.cases(), min_size=30, max_size=30))
-def test_matching_agrees_on_filters_and_subjects(spark: SparkSession, cases: list[strategies.Case]) -> None:
+def test_matching_agrees_on_filters_and_subjects(spark: SparkSession) -> None:
     """subject_matches is matches(), null-free, on generated filters and on subjects that are not valid."""
     from turnout.spark.subjects import subject_matches
 
+    cases = drawn(strategies.cases(), 60)
     filters = [case.source for case in cases] + ["a..b", "", ">", "a.>.b", "*x", "a.*", "a.b.c"]
     subjects = [case.subject for case in cases] + list(strategies.ODD_SUBJECTS)
     with interpreted(spark):
@@ -95,10 +95,9 @@ def _different_transforms(spark: SparkSession, transforms: list[SubjectTransform
 
 
 @pytest.mark.heavy
-@MANY
-@given(cases=st.lists(strategies.cases(), min_size=40, max_size=40))
-def test_generated_transforms_are_equal_to_the_pure_ones(spark: SparkSession, cases: list[strategies.Case]) -> None:
-    """40 transforms at once, each on its own subject, on those of others, and on subjects that are not valid."""
+def test_generated_transforms_are_equal_to_the_pure_ones(spark: SparkSession) -> None:
+    """80 transforms at once, each on its own subject, on those of others, and on subjects that are not valid."""
+    cases = drawn(strategies.cases(), 80)
     transforms = [SubjectTransform.parse(case.source, case.destination) for case in cases]
     with small_plans(spark):
         differences = _different_transforms(
