@@ -41,7 +41,7 @@ _lines = st.fixed_dictionaries(
     {
         "route": st.fixed_dictionaries(
             {
-                "destinations": st.lists(st.sampled_from(("d", "a.b", "a..b", "s:x", "", 1)), max_size=2),
+                "destinations": st.lists(st.sampled_from(("d", "a.b", "a..b", "s:x", "a.$1", "", 1)), max_size=2),
                 "condition": _nodes | _groups,
             },
             optional={"to": st.none()},

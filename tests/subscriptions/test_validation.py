@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -37,6 +38,35 @@ def test_variables_in_headers_of_requests():
     with pytest.raises(SubscriptionInvalidError, match=r"delivery.headers.X-Key: \$\{BILLING_KEY\} would be sent"):
         check(wanted)
     check(replace(wanted, delivery=DeliverySettings(headers={"X-Price": "$5 {net}"})))
+
+
+@pytest.mark.parametrize(
+    ("destination", "words"),
+    [
+        ("out.$1", "only mappings of routes fill in '$1'"),
+        ("sink:out.new-$2.x", "only mappings of routes fill in '$2'"),
+        ("out.{{wildcard(1)}}", "only mappings of routes fill in '{{wildcard(1)}}'"),
+        ("out.${REGION}.x", "only mappings of routes fill in '${REGION}'"),
+        ("late?Delay=5m", "?delay= or ?deliverAt= and follows, found '?Delay='"),
+        ("late?deliver_at=value.due", "found '?deliver_at='"),
+        ("late?delay=", "found '?delay='"),
+    ],
+)
+def test_a_destination_that_nothing_fills_in(destination, words):
+    """Only mappings have placeholders: messages would go to a subject of this text, without a word."""
+    with pytest.raises(SubscriptionInvalidError, match=f"{re.escape(words)}$"):
+        check(Subscription(["d", destination], kiwi("a", "1")))
+    with pytest.raises(SubscriptionInvalidError, match="as it is written"):
+        check(Subscription(["d", destination], all_of(kiwi("a", "1"), kiwi("b", "2"))))
+
+
+@pytest.mark.parametrize(
+    "destination",
+    ["$KV.b.k", "a.{b}", "a.$1x", "a.$", "late?delay=5m", "x?limit=1", "https://e.example/{{a}}?deliverat=$1", "feed:"],
+)
+def test_a_destination_that_is_meant_as_it_is_written(destination):
+    """Subjects of the server, other braces and queries, and URLs."""
+    check(Subscription([destination], kiwi("a", "1")))
 
 
 def test_equal_children_are_equal_whatever_their_ids():

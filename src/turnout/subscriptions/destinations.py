@@ -46,6 +46,8 @@ _NUMBER = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?")
 
 _PATH = re.compile(r"(?:value|key|header)\..+")
 _SUFFIX = re.compile(r"(.+)\?(delay|deliverAt)=(.+)", re.DOTALL)
+_NEAR_SUFFIX = re.compile(r"\?(delay|deliver[-_]?at)=", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"\{\{.*\}\}|\$[0-9]+(?=[.?]|$)|\$\{[^{}]*\}", re.DOTALL)
 
 _SCALES: Final = (
     (Decimal("1e11"), Decimal(1_000_000)),
@@ -350,6 +352,32 @@ def describe_destination(destination: str) -> str:
     if len(destination) <= _SHOWN_CHARACTERS:
         return repr(destination)
     return f"{destination[:_SHOWN_CHARACTERS]!r}… ({len(destination):,} characters)"
+
+
+@lru_cache(maxsize=4_096)
+def unfilled(destination: str) -> str | None:
+    """Return the reason that a new destination means something else than its text; None for another one.
+
+    Stored ones are published as they are written.
+
+    >>> unfilled("orders.$1")
+    "would be published to as it is written: only mappings of routes fill in '$1'"
+    >>> unfilled("late?Delay=5m")
+    "would be published to as it is written: a time begins with ?delay= or ?deliverAt= and follows, found '?Delay='"
+    >>> unfilled("$KV.bucket.key"), unfilled("https://hooks.example/in?delay=5m")
+    (None, None)
+    """
+    # Most have none of the characters, and need no search.
+    if not ("$" in destination or "{" in destination or "?" in destination) or is_url(destination):
+        return None
+    if (found := _PLACEHOLDER.search(destination)) is not None:
+        return f"would be published to as it is written: only mappings of routes fill in {found[0]!r:.80}"
+    if (found := _NEAR_SUFFIX.search(destination)) is not None and not _SUFFIX.fullmatch(destination):
+        return (
+            "would be published to as it is written: a time begins with ?delay= or ?deliverAt= and follows, found "
+            f"{found[0]!r}"
+        )
+    return None
 
 
 def problems_of(subscription: Subscription) -> Iterator[str]:

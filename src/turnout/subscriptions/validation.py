@@ -14,7 +14,7 @@ from turnout.conditions.pattern import ANY, parse_pattern
 from turnout.conditions.regex import expression_problem
 from turnout.errors import MissingExtraError, SubscriptionInvalidError
 from turnout.expressions import Expression, ExpressionError
-from turnout.subscriptions.destinations import problem_of, problems_of
+from turnout.subscriptions.destinations import describe_destination, problem_of, problems_of, unfilled
 
 if TYPE_CHECKING:
     from turnout.subscriptions.model import Subscription
@@ -55,6 +55,9 @@ def _destinations(subscription: Subscription) -> Iterator[str]:
         count = len(subscription.destinations)
         yield f"route.destinations: {count} destinations, at most {MAX_DESTINATIONS} are taken"
     yield from problems_of(subscription)
+    for number, destination in enumerate(subscription.destinations):
+        if (problem := unfilled(destination)) is not None:
+            yield f"route.destinations[{number}]: {describe_destination(destination)} {problem}"
 
 
 def _is_unicode(subscription: Subscription) -> Iterator[str]:
@@ -298,4 +301,5 @@ def are_plain(texts: Sequence[str], destinations: Collection[str]) -> bool:
         and text.count("*") <= MAX_STARS
         and 0 < len(destinations) <= MAX_DESTINATIONS
         and not any(map(problem_of, destinations))
+        and not any(map(unfilled, destinations))
     )
