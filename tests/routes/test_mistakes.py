@@ -299,3 +299,86 @@ def test_an_option_that_another_one_undoes_is_refused(options: dict[str, object]
     """Connect takes it; a value would be lost without a word."""
     with pytest.raises(RouteError, match=re.escape(refused)):
         Route.parse(yaml.safe_dump({**BASE, "value": {"format": "json"}, "transforms": [options]}))
+
+
+KAFKA = {"format": "kafka", "servers": "127.0.0.1:9092", "topics": "orders,stock"}
+EXCLUDE = {"type": "ReplaceField$Value", "exclude": "a"}
+RENAME = {"type": "ReplaceField$Value", "renames": "a:b"}
+INCLUDE = {"type": "ReplaceField$Value", "include": "b"}
+MASK = {"type": "MaskField$Value", "fields": "a"}
+TOMBSTONE = {"type": "RecordIsTombstone"}
+
+
+@pytest.mark.parametrize(
+    ("stages", "warned"),
+    [
+        ([{"type": "Cast$Value", "spec": "a:int32,b:string,a:string"}], "names 'a' 2 times: the last one counts"),
+        ([{"type": "Cast$Value", "spec": "a:int32,a:int32"}], ""),
+        ([{"type": "ReplaceField$Value", "renames": "a:b,a:c"}], "names 'a' 2 times: the last one counts"),
+        ([{"type": "ReplaceField$Value", "renames": "a:b,b:a"}, MASK], ""),
+        ([EXCLUDE, MASK], "no value has a field 'a' at that point: 1-ReplaceField$Value removes or"),
+        ([RENAME, MASK], "no value has a field 'a'"),
+        ([INCLUDE, MASK], "no value has a field 'a'"),
+        ([RENAME, {"type": "RegexRouter", "regex": ".*", "replacement": "x"}, MASK], "no value has a field 'a'"),
+        ([RENAME, {"type": "MaskField$Value", "fields": "c"}, MASK], "no value has a field 'a'"),
+        ([RENAME, {"type": "InsertField$Value", "topic.field": "a"}, MASK], ""),
+        ([RENAME, {"type": "HoistField$Value", "field": "a"}, MASK], ""),
+        ([{**EXCLUDE, "predicate": TOMBSTONE}, MASK], ""),
+        ([{"type": "ReplaceField$Value", "exclude": "b", "renames": "c:a"}, MASK], ""),
+        ([EXCLUDE, {"type": "MaskField$Key", "fields": "a"}], ""),
+        ([MASK, EXCLUDE], ""),
+        ([{"type": "ReplaceField$Value", "exclude": "x"}, {"type": "ReplaceField$Value", "include": "a"}, MASK], ""),
+    ],
+)
+def test_a_stage_on_a_field_that_is_gone_is_told(stages: list[dict[str, object]], warned: str) -> None:
+    """Of objects without a schema nothing else would say so: a mask of a renamed field masks nothing."""
+    json = {"format": "json"}
+    document = {**BASE, "source": KAFKA, "key": json, "value": json, "transforms": stages}
+    warnings = Route.parse(yaml.safe_dump(document)).warnings
+    assert [warned in warning.problem for warning in warnings] == ([True] if warned else [])
+
+
+def test_metadata_of_a_field_that_is_gone_is_told() -> None:
+    """Conditions on it would hold for no record."""
+    metadata = {"old": "value.a", "new": "value.b", "each": "value.c[].x", "key": "key.a"}
+    part = {"store": "memory://", "metadata": metadata}
+    document = {**BASE, "key": {"format": "json"}, "value": {"format": "json"}, "transforms": [RENAME]}
+    (warning,) = Route.parse(yaml.safe_dump({**document, "subscriptions": part})).warnings
+    assert (warning.path, warning.line is None) == ("subscriptions.metadata.old", False)
+
+
+@pytest.mark.parametrize(
+    ("stage", "source", "warned"),
+    [
+        ({"predicate": {"type": "TopicNameMatches", "pattern": "order"}}, {}, "holds for no record: the source reads"),
+        ({"predicate": {"type": "TopicNameMatches", "pattern": "sto.*"}}, {}, ""),
+        ({"predicate": {"type": "SubjectMatches", "subject": "order"}}, {}, "reads orders, stock"),
+        ({"predicate": {"type": "SubjectMatches", "subject": "stock"}}, {}, ""),
+        ({"type": "RegexRouter", "regex": "ord", "replacement": "x"}, {}, "changes no record"),
+        ({"type": "RegexRouter", "regex": "(ord).*", "replacement": "$1"}, {}, ""),
+        ({"predicate": {"type": "SubjectMatches", "subject": "a.*"}}, {"filterSubject": "orders.>"}, "holds for no"),
+        ({"predicate": {"type": "SubjectMatches", "subject": "*.a"}}, {"filterSubject": "orders.>"}, ""),
+        ({"predicate": {"type": "TopicNameMatches", "pattern": "a"}}, {"filterSubject": "orders.>"}, ""),
+        ({"predicate": {"type": "TopicNameMatches", "pattern": "a"}}, {"filterSubject": "orders.b"}, "holds for no"),
+        ({"predicate": {"type": "TopicNameMatches", "pattern": "a"}}, {"stream": "S"}, ""),
+    ],
+)
+def test_a_topic_that_the_source_does_not_read_is_told(
+    stage: dict[str, object], source: dict[str, object], warned: str
+) -> None:
+    """A predicate on it lets no record to its stage, and a router leaves all as they are."""
+    own = {**END, "stream": "S", **source} if source else KAFKA
+    sink = {**END, "servers": "nats://127.0.0.1:4333"}
+    for before in ([], [{"type": "RegexRouter", "regex": ".*", "replacement": "order"}]):
+        stages = [*before, {"type": "Filter", **stage}]
+        warnings = Route.parse(yaml.safe_dump({**BASE, "source": own, "sink": sink, "transforms": stages})).warnings
+        # Behind a router any topic is possible.
+        assert [warned in warning.problem for warning in warnings] == ([True] if warned and not before else [])
+
+
+def test_a_predicate_that_no_stage_names_is_told() -> None:
+    """Connect checks it, and uses it nowhere."""
+    used = {"transforms": "f", "transforms.f.type": "Filter", "transforms.f.predicate": "p", "predicates": "p,q"}
+    block = {**used, "predicates.p.type": "RecordIsTombstone", "predicates.q.type": "RecordIsTombstone"}
+    (warning,) = Route.parse(yaml.safe_dump({**BASE, "transforms": block})).warnings
+    assert (warning.path, warning.problem) == ("transforms.predicates.q", "no stage names it")

@@ -55,7 +55,7 @@ from turnout.subscriptions.destinations import is_webhook, split_timing
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
 from turnout.transforms.base import Side
 from turnout.transforms.chain import DottedName
-from turnout.transforms.schemas import useless_stages
+from turnout.transforms.schemas import removed_fields, unmet_topics, useless_stages
 
 DEFAULT_SINK = ""
 """The name of a route's only sink, where it was given as ``sink:``."""
@@ -136,7 +136,7 @@ class RouteReader:
         if checked is None or key is None or value is None or chain is None or table is None or written is None:
             return None
         self._fields(checked, chain, (key.schema, value.schema), self._unread(transforms, converters))
-        self._chain_warnings(chain, {Side.KEY: key.schema, Side.VALUE: value.schema})
+        self._chain_warnings(checked, chain, {Side.KEY: key.schema, Side.VALUE: value.schema})
         self._attributes(checked, chain)
         self._dead_letter(checked)
         self._feeds(checked)
@@ -351,14 +351,17 @@ class RouteReader:
             )
             self._locate(part_path, mistake)
 
-    def _chain_warnings(self, chain: Chain, schemas: Mapping[Side, Schema | None]) -> None:
+    def _chain_warnings(self, checked: RouteDocument, chain: Chain, schemas: Mapping[Side, Schema | None]) -> None:
         """Add the chain's warnings; a schema that has a field of a dotted name shows that it is meant so."""
-        for warning in chain.warnings:
+        metadata = checked.subscriptions.metadata if checked.subscriptions else {}
+        topics = checked.source.filters or checked.source.named_topics
+        for warning in (*chain.warnings, *removed_fields(chain, metadata), *unmet_topics(chain, topics)):
             named = warning.field if isinstance(warning, DottedName) else None
             schema = None if named is None else schemas[named.side]
             if named is None or schema is None or schema.type != "struct" or schema.field(named.path[0]) is None:
-                path = _under("transforms", warning.path)
-                self.warnings.append(Mistake(path, warning.problem, self._line("transforms", warning.path)))
+                key = "subscriptions.metadata" if warning.path in metadata else "transforms"
+                path = _under(key, warning.path)
+                self.warnings.append(Mistake(path, warning.problem, self._line(key, warning.path)))
 
     def _lookups(self, checked: RouteDocument, chain: Chain) -> None:
         """Check that the tables of expressions are declared, and that declared ones are used."""

@@ -313,6 +313,10 @@ class Transform:
         """
         return () if self.keeps_paths else None
 
+    def fits_topics(self, topics: Sequence[str]) -> bool:  # noqa: ARG002 - by others
+        """Return False if it does nothing with records of these topics, or of the filters of subjects among them."""
+        return True
+
     def masks(self) -> Iterable[ContentPath]:
         """Return the paths of content to hide from readers without the right to see masked content."""
         return ()
@@ -395,6 +399,10 @@ class Predicate:
     def named_headers(self) -> Iterable[tuple[str, str]]:
         """Return the headers that the options name, each with its option."""
         return ()
+
+    def fits_topics(self, topics: Sequence[str]) -> bool:  # noqa: ARG002 - by others
+        """Return False if it holds for no record of these topics, or of the filters of subjects among them."""
+        return True
 
     @classmethod
     def from_options(cls, options: Options) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -427,8 +428,7 @@ class Chain:
         if sink:
             builder.mistakes += [ChainMistake(m.option, m.problem) for m in sink_mistakes(config)]
         stages = builder.stages(specs.stages)
-        for unused in specs.unused:
-            builder.predicate(unused)
+        builder.unused(specs.unused)
         builder.fail_if_wrong()
         return cls(stages, ErrorPolicy.from_options(policy), tuple(builder.warnings))
 
@@ -456,8 +456,7 @@ class Chain:
         specs, mistakes = read_route_list(transforms, predicates or {}, path)
         builder.mistakes += [ChainMistake(m.path, m.problem) for m in mistakes]
         stages = builder.stages(specs.stages)
-        for unused in specs.unused:
-            builder.predicate(unused)
+        builder.unused(specs.unused)
         builder.fail_if_wrong()
         return cls(stages, errors or ErrorPolicy(), tuple(builder.warnings))
 
@@ -517,6 +516,13 @@ class _Builder:
         for option in registered.kind.options:
             if option.valid == _JAVA_TIME and (problem := java_time_warning(str(values[option.name]))):
                 self.warnings.append(Mistake(spec.prefix + option.name, problem))
+            entries = values[option.name]
+            if option.last_counts and isinstance(entries, tuple):
+                # An entry that is repeated letter by letter changes nothing.
+                named = Counter(str(entry).partition(":")[0].strip() for entry in dict.fromkeys(entries))
+                for name in (name for name in named if named[name] > 1):
+                    problem = f"names {name!r} {named[name]} times: the last one counts"
+                    self.warnings.append(Mistake(spec.prefix + option.name, problem))
         self._warn_of_dots(spec, transform, values)
         return transform
 
@@ -544,6 +550,12 @@ class _Builder:
             wrong += unknown_options(options, spec.options, more)
         self._note(spec.prefix, wrong)
         return None if wrong else values
+
+    def unused(self, specs: Iterable[PredicateSpec]) -> None:
+        """Check predicates that no stage names."""
+        for spec in specs:
+            self.predicate(spec)
+            self.warnings.append(Mistake(spec.prefix.rstrip("."), "no stage names it"))
 
     def predicate(self, spec: PredicateSpec) -> Predicate | None:
         if spec.type is None:

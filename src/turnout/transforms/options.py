@@ -77,6 +77,7 @@ class Option(options.Option):
         check: returns the fault of a parsed value, or None.
         valid: the valid values, for the documentation.
         distinct: whether repeated elements of a list are left out, as in Kafka 4.3.
+        last_counts: whether an entry ``name:…`` of a list replaces an earlier one of this name.
         placeholders: names that have a meaning as ``${NAME}`` in the text.
         groups_of: the option whose expression's named groups have one, too.
         own_language: whether the text is in a language that has ``${…}`` itself.
@@ -94,6 +95,7 @@ class Option(options.Option):
     placeholders: tuple[str, ...] = ()
     groups_of: str = ""
     own_language: bool = False
+    last_counts: bool = False
 
     def __post_init__(self) -> None:
         kind: object = self.kind

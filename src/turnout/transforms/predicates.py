@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -11,6 +11,7 @@ from turnout.base.startup import np
 from turnout.errors import RecordError
 from turnout.records import ALIVE, Batch
 from turnout.subjects import is_valid, matches
+from turnout.subjects.pattern import collide
 from turnout.transforms.base import ByTopic, Errors, Mask, Predicate
 from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.options import STRING, Option, java_regex, non_empty
@@ -36,6 +37,10 @@ class TopicNameMatches(Predicate):
     )
 
     pattern: str = ""
+
+    def fits_topics(self, topics: Sequence[str]) -> bool:
+        """See `Predicate.fits_topics`."""
+        return JavaRegex.of(self.pattern).matches_some(topics)
 
     def test(self, batch: Batch, errors: Errors) -> Mask:
         """Test each distinct topic once."""
@@ -92,6 +97,10 @@ class SubjectMatches(Predicate):
     )
 
     subject: str = ""
+
+    def fits_topics(self, topics: Sequence[str]) -> bool:
+        """See `Predicate.fits_topics`."""
+        return any(collide(topic, self.subject) for topic in topics)
 
     def test(self, batch: Batch, errors: Errors) -> Mask:
         """Test each distinct topic once."""

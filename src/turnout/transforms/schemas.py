@@ -20,11 +20,13 @@ from turnout.records.block import rows_of
 from turnout.records.field_paths import EACH, PREFIX, ListedPath, has_elements
 from turnout.records.schema import ANY, DECIMAL
 from turnout.records.types import DynamicValue, Value
-from turnout.transforms.base import Errors, NamedField, Side, Transform
+from turnout.transforms.base import ByFields, ByNames, Errors, NamedField, Side, Transform
 from turnout.transforms.chain import Chain, Filter, Stage
 
 _MAX_SHAPE_PAIRS = 200
 """Maximum number of pairs of shapes that are tracked; beyond that, any output shape is assumed to be possible."""
+
+_SHOWN_TOPICS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +249,78 @@ def unknown_fields(
         for path, field in _named(stage):
             yield from _looked_up(path + field.option, field, states, causes)
     if len(followed) > len(chain.stages):
-        for name, path in metadata.items():
-            root, steps, _ = ListedPath.of(path.removesuffix(PREFIX))
-            if has_elements(steps):
-                steps = steps[: steps.index(EACH)]
-            if root in _SIDES and steps:
-                yield from _looked_up(name, NamedField(name, _SIDES[root], steps), followed[-1], causes)
+        for field in _listed(metadata):
+            yield from _looked_up(field.option, field, followed[-1], causes)
+
+
+def _listed(metadata: Mapping[str, str]) -> Iterator[NamedField]:
+    """Yield the fields that metadata names, up to the first array."""
+    for name, path in metadata.items():
+        root, steps, _ = ListedPath.of(path.removesuffix(PREFIX))
+        if has_elements(steps):
+            steps = steps[: steps.index(EACH)]
+        if root in _SIDES and steps:
+            yield NamedField(name, _SIDES[root], steps)
+
+
+def removed_fields(chain: Chain, metadata: Mapping[str, str]) -> Iterator[Mistake]:
+    """Yield a warning for each named field that an earlier stage has removed from every object, or renamed.
+
+    It needs no schema; `unknown_fields` finds more where there is one.
+
+    >>> stages = [{"type": "ReplaceField$Value", "renames": "card:pan"}, {"type": "MaskField$Value", "fields": "card"}]
+    >>> [(mistake.path, mistake.problem) for mistake in removed_fields(Chain.from_route(stages), {})]
+    [('transforms[1].fields', "no value has a field 'card' at that point: 1-ReplaceField$Value removes or renames it")]
+    """
+    for number, stage in enumerate(chain.stages):
+        for path, field in _named(stage):
+            yield from _removed(path + field.option, field, chain.stages[:number])
+    for field in _listed(metadata):
+        yield from _removed(field.option, field, chain.stages)
+
+
+def _removed(path: str, field: NamedField, before: Sequence[Stage]) -> Iterator[Mistake]:
+    name = field.path[0]
+    for stage in reversed(before):
+        transform = stage.transform
+        if transform.ignores_values or (transform.sided and transform.side != field.side):
+            continue
+        step = transform.mixed() if transform.sided else None
+        if isinstance(step, ByFields) and name not in step.names:
+            continue
+        # Another step may add the field, and one under a predicate leaves some objects as they are.
+        if not isinstance(step, ByNames) or stage.guards:
+            return
+        if any(len(move.target) < 2 or move.target[1] == name for move in transform.moves() or ()):
+            return
+        if name not in step.change({name: 0}):
+            yield Mistake(
+                path,
+                f"no {field.side.lower()} has a field {name!r} at that point: {stage.name} removes or renames it",
+            )
+            return
+
+
+def unmet_topics(chain: Chain, topics: Sequence[str]) -> Iterator[Mistake]:
+    """Yield a warning for each predicate or router that fits none of the topics which the source reads.
+
+    Args:
+        chain: the stages.
+        topics: topics, or filters of subjects; none if they are not known.
+
+    >>> stages = [{"type": "Filter", "predicate": {"type": "TopicNameMatches", "pattern": "order"}}]
+    >>> [mistake.problem for mistake in unmet_topics(Chain.from_route(stages), ["orders", "stock"])]
+    ['holds for no record: the source reads orders, stock']
+    """
+    shown = f"the source reads {', '.join(topics[:_SHOWN_TOPICS])}{', …' if len(topics) > _SHOWN_TOPICS else ''}"
+    for stage in chain.stages if topics else ():
+        for guard in stage.guards:
+            if not guard.predicate.fits_topics(topics):
+                yield Mistake(guard.path.rstrip("."), f"holds for no record: {shown}")
+        if not stage.transform.fits_topics(topics):
+            yield Mistake(stage.path.rstrip("."), f"changes no record: {shown}")
+        elif not stage.transform.keeps_topic:
+            return
 
 
 def useless_stages(

@@ -7,13 +7,14 @@ pattern is translated for the package ``regex``, which has all needed features, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TypeVar
 
 from turnout.base.startup import regex
 from turnout.base.untrusted import decimal
 from turnout.errors import RecordError
+from turnout.subjects.pattern import has_wildcard
 from turnout.transforms.java.regex_characters import CharacterReader, JavaRegexError, code, ranges
 
 _QUANTIFIER = re.compile(r"[*+?]|\{\d+(?:,\d*)?\}", re.ASCII)
@@ -315,6 +316,13 @@ class JavaRegex:
             RecordError: when it takes too long.
         """
         return self._bounded(self._compiled.fullmatch, text) is not None
+
+    def matches_some(self, topics: Iterable[str]) -> bool:
+        """Return False if it matches none of these topics; a filter of subjects among them stands for unknown ones."""
+        try:
+            return any(has_wildcard(topic) or self.matches(topic) for topic in topics)
+        except RecordError:
+            return True
 
     def replaced(self, text: str, replacement: str) -> str:
         """Return the text with the first find replaced (``Matcher.replaceFirst``).

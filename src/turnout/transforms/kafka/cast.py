@@ -297,6 +297,7 @@ class Cast(Transform):
             "Entries field:type, or one type for the whole; a field is a path where the syntax version is V2.",
             check=_check,
             valid=f"types: {', '.join(TARGETS)}, in any case",
+            last_counts=True,
         ),
         FIELD_SYNTAX,
         REPLACE_NULL,

@@ -82,7 +82,9 @@ class ReplaceField(Transform):
             distinct=True,
         ),
         Option("include", LIST, "Fields to keep; all if empty.", default=(), check=names_or_none, distinct=True),
-        Option("renames", LIST, "Entries old:new.", default=(), check=_check_renames, valid="old:new"),
+        Option(
+            "renames", LIST, "Entries old:new.", default=(), check=_check_renames, valid="old:new", last_counts=True
+        ),
         FIELD_SYNTAX,
         REPLACE_NULL,
     )

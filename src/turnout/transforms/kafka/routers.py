@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar
@@ -54,6 +54,10 @@ class RegexRouter(Transform):
         except RecordError as error:
             problem = f"expected a replacement for {self.regex!r}, found {self.replacement!r}: {error}"
             yield OptionError("replacement", problem)
+
+    def fits_topics(self, topics: Sequence[str]) -> bool:
+        """See `Transform.fits_topics`."""
+        return JavaRegex.of(self.regex).matches_some(topics)
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Give these records their new topics."""
