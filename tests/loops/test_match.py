@@ -227,6 +227,27 @@ def test_bytes_that_are_no_object(text):
             call()
 
 
+def test_some_of_a_batch_of_json_ask():
+    """Those with letters that fold, or an expression, are answered by themselves, each among the others, in order."""
+    conditions_ = [Kiwi("k", "ä*", ignore_case=True), kiwi("k", "*"), parse("j =~ a+b"), not_(kiwi("k", "plain"))]
+    matcher = Matcher(subscriptions_of(conditions_))
+    seen = [{"k": text, "j": other} for text in ("plain", "Ärger", "x") for other in ("aab", "c", "É")] + [{}]
+    for ensure_ascii in (False, True):
+        objects = [json.dumps(one, ensure_ascii=ensure_ascii).encode() for one in seen]
+        for size in (2, 5, len(seen)):
+            batches = [objects[at : at + size] for at in range(0, len(seen), size)]
+            found = [ids for batch in batches for ids in matcher.match_many(batch).ids()]
+            assert list(map(sorted, found)) == [sorted(matcher.match(one).ids) for one in seen]
+
+
+def test_a_zero_is_no_end_of_an_object():
+    """Objects are divided by zeros, but a text with one is not two objects."""
+    matcher = Matcher([ANY])
+    for no_objects in ([b"{}\0{}"], [b"{}\0{}", b""], [b"{}\0{}", b" "], [b"", b"{}\0{}"]):
+        with pytest.raises(RecordError, match="no JSON object"):
+            matcher.match_many(no_objects)
+
+
 def test_new_subscriptions_match_json():
     """They are evaluated one by one, before they are in an index."""
     matcher = Matcher()
@@ -257,7 +278,11 @@ for _ in range(20):
     assert many == [sorted(matcher.match(row).ids) for row in rows]
     whole = [{key: own.replace("\\ud800", "") for key, own in row.items()} for row in rows]
     texts = [json.dumps(row, ensure_ascii=random_.random() < 0.5).encode() for row in whole]
-    assert [sorted(matcher.match(one).ids) for one in texts] == [sorted(matcher.match(one).ids) for one in whole]
+    alone = [sorted(matcher.match(one).ids) for one in whole]
+    assert [sorted(matcher.match(one).ids) for one in texts] == alone
+    for size in (7, 60):
+        parts = [matcher.match_many(texts[begin : begin + size]).ids() for begin in range(0, 60, size)]
+        assert [sorted(ids) for part in parts for ids in part] == alone
 """
 
 

@@ -391,6 +391,13 @@ def _match_row(distinct: int, messages: Messages, segment: SegmentArrays, scratc
     state, cells, at, ints = scratch.state, scratch.cells, segment.at, segment.ints
     state[layout.FOUND], state[layout.RANGES] = 0, 0
     distinct = distinct | _read_row(messages, scratch)
+    first_value = messages.numbers[layout.VALUES] + state[layout.FIRST_VALUE] * layout.VALUE
+    if (
+        state[layout.FIRST_VALUE] < state[layout.END_VALUE]
+        and messages.numbers[first_value + layout.VALUE_VARIANT] == layout.NEEDS_VARIANTS
+    ):
+        _ask(layout.ASK_VARIANTS, 0, scratch)
+        return
     _read_probed(messages, segment, scratch)
     _find_entries(messages, segment, scratch)
     last, verdict = -1, 0
@@ -412,8 +419,8 @@ def _match_row(distinct: int, messages: Messages, segment: SegmentArrays, scratc
             position = state[layout.MATCHED]
             state[layout.MATCHED] = position + 1
             if position < state[layout.MATCHED_ROOM]:
-                scratch.matches[2 * position] = state[layout.ROW]
-                scratch.matches[2 * position + 1] = subscription
+                scratch.matches[position] = subscription
+                scratch.matches[state[layout.MATCHED_ROOM] + position] = state[layout.ROW]
 
 
 @compiled
@@ -452,14 +459,15 @@ class Call(NamedTuple):
 
     Attributes:
         keys: known keys.
-        messages: buffers of the one that is an object of JSON.
+        messages: buffers of those that are objects of JSON.
         segment: the subscriptions.
         scratch: other buffers.
         ids: address of the id of each subscription; empty if none is needed soon.
         unknown: number of the values of other keys.
-        letters: the first byte that no value may have.
+        letters: the first byte that a value without variants may not have.
         any_key: the key whose values are those of all keys of the object, -1 for none.
         distinct: 1 if a row may find a subscription several times.
+        values: how many values of objects there is room for.
     """
 
     keys: Keys
@@ -471,6 +479,7 @@ class Call(NamedTuple):
     letters: int
     any_key: int
     distinct: int
+    values: int
 
 
 @compiled
@@ -495,44 +504,59 @@ def match(
 
 
 @compiled
-def match_object(text: bytes, packed: Packed) -> int:
-    """Match one message, which is an object of JSON, in one call; see `read_objects` and `match`.
+def _mark_letters(rows: int, messages: Messages) -> None:
+    """Mark the rows with letters beyond ASCII in a value: they need variants."""
+    numbers, first = messages.numbers, messages.numbers[layout.VALUES]
+    for row in range(rows):
+        letters, begin = 0, first + numbers[layout.STARTS + 2 * row] * layout.VALUE
+        for at in range(begin, first + numbers[layout.STARTS + 2 * row + 1] * layout.VALUE, layout.VALUE):
+            for index in range(numbers[at + layout.VALUE_BEGIN], numbers[at + layout.VALUE_END]):
+                letters |= messages.data[index]
+        if letters >= layout.BEYOND_ASCII:
+            numbers[begin + layout.VALUE_VARIANT] = layout.NEEDS_VARIANTS
 
-    The subscriptions are the first numbers of `Scratch.matches`, without the row.
+
+@compiled
+def match_objects(texts: bytes, rows: int, packed: Packed) -> int:
+    """Match messages, which are objects of JSON with a zero between two, in one call; see `read_objects` and `match`.
 
     Returns:
-        The number of matches; `IS_ASKING` if it asks; `IS_LEFT` if it is left to others, a buffer is too small, or a
-        value has one of these letters.
+        The number of matches; `IS_ASKING` if some messages ask, and the others have their matches; `IS_LEFT` if all are
+        left to others, or a buffer is too small.
     """
     call = unpacked(packed, Call)
-    data, size, matches, ids, keys = call.messages.data, len(text), call.scratch.matches, call.ids, call.keys
-    if size + layout.BEHIND_OBJECT > len(data):
+    data, size, matches, ids, keys = call.messages.data, len(texts), call.scratch.matches, call.ids, call.keys
+    if size + layout.BEHIND_OBJECT > len(data) or rows > call.values:
         return layout.IS_LEFT
     for index in range(size):
-        data[index] = text[index]
+        data[index] = texts[index]
     for index in range(size, size + layout.BEHIND_OBJECT):
         data[index] = 0
+    room = layout.STARTS + 3 * rows + 1 + layout.VALUE * call.values + len(keys.numbers) + layout.OTHER_KEYS
     count, _, highest = read_objects(
         data,
         size + 1,
-        1,
+        rows,
         0,
         keys.texts,
         keys.at,
         keys.numbers,
         keys.slots,
         call.unknown,
-        call.messages.numbers,
+        call.messages.numbers[:room],
     )
-    if count < 0 or highest >= call.letters:
+    if count < 0:
         return layout.IS_LEFT
-    _, end, matched, asked = _match_rows(0, 1, call.any_key, call.distinct, call.messages, call.segment, call.scratch)
+    if highest >= call.letters:
+        _mark_letters(rows, call.messages)
+    _, end, matched, asked = _match_rows(
+        0, rows, call.any_key, call.distinct, call.messages, call.segment, call.scratch
+    )
     if end != layout.DONE:
         return layout.IS_LEFT
-    for position in range(matched):
-        matches[position] = matches[2 * position + 1]
-        if len(ids) > 0:
+    if len(ids) > 0:
+        for position in range(matched):
             prefetch(ids, matches[position])
-    for position in range(matched if len(ids) > 0 else 0):
-        prefetch_at(ids[matches[position]])
+        for position in range(matched):
+            prefetch_at(ids[matches[position]])
     return layout.IS_ASKING if asked > 0 else matched

@@ -64,6 +64,9 @@ for each width of runs."""
 VALUE_KEY, VALUE_BEGIN, VALUE_END, VALUE_VARIANT = range(4)
 """Columns of values; a value without letters beyond ASCII has no variant (-1)."""
 
+NEEDS_VARIANTS: Final = -2
+"""Variant of the first value of a message some of whose values have such letters, and no variants yet."""
+
 FOLDED, WORDS, FOLDED_WORDS = 0, 2, 4
 """Columns of variants, each with the end of the text behind it."""
 
@@ -76,17 +79,26 @@ PART_POSITION, PART_LITERAL, PART_NEXT = range(3)
 FACT, VALUE, VARIANT, NODE, PART_COLUMNS, GIVEN_COLUMNS, ASKED_COLUMNS = 10, 4, 6, 6, 3, 3, 3
 """Numbers of columns."""
 
-ASK_LITERALS, ASK_TEST, ASK_NUMBER = range(3)
-"""Questions, and kinds of what is given: the literals of a fact, whether a test holds, the number of a value."""
+ASK_LITERALS, ASK_TEST, ASK_NUMBER, ASK_VARIANTS = range(4)
+"""Questions, and kinds of what is given: the literals of a fact, whether a test holds, the number of a value.
+
+The variants of a message's values are not given: with them it is matched as another message.
+"""
 
 DONE, FULL_FOUND, FULL_RANGES, FULL_MATCHES, FULL_ASKED, STALE = range(6)
 """Ends of a call: all rows, or a buffer that has to grow, or stamps that have to be cleared, before the next row."""
 
 IS_LEFT, IS_ASKING = -1, -2
-"""Results of a call for one message that has not found its matches."""
+"""Results of a call for objects of JSON that has not found the matches of all."""
 
 BEHIND_OBJECT: Final = 17
 """Bytes behind an object of JSON: a separator, and zeros that the loop may read."""
+
+LEAST_MEMBER: Final = 5
+"""Bytes of a name and a value of an object of JSON, at least, and what is between two: ``"":1,``."""
+
+BEYOND_ASCII: Final = 128
+"""The first byte of letters that are not ASCII, and the first of no value."""
 
 BEGIN, END = 0xFF, 0xFE
 """Marks around a value in which parts are looked for; no UTF-8 has them."""
@@ -295,7 +307,7 @@ class Scratch(NamedTuple):
             children are true and false; and questions: row, kind, and fact, test or value.
         numbers: by key: the least and the greatest number of its values.
         text: as many bytes as the longest value, and more.
-        matches: row and subscription of each match.
+        matches: the subscription of each match, and from `MATCHED_ROOM` on the row of each.
     """
 
     state: Int64Buffer
@@ -577,6 +589,7 @@ def read_objects(
             if data[at] <= 32:
                 at = _space_end(data, at)
             begin = at
+            may_have_letters = has_letters
             byte = data[at]
             if byte == _QUOTE:
                 begin += 1
@@ -584,7 +597,7 @@ def read_objects(
                 at = end + 1
                 if data[end] != _QUOTE:
                     end, at = _unescaped(data, end)
-                    has_letters = True
+                    may_have_letters = True
             elif byte == 123 or byte == 91:
                 end = at = -1 if number >= 0 else _nested_end(data, at)
             else:
@@ -596,7 +609,7 @@ def read_objects(
             if at < 0 or position > room:
                 return -1, longest, letters
             if number >= 0:
-                if has_letters:
+                if may_have_letters:
                     for index in range(begin, end):
                         letters |= data[index]
                 longest = max(longest, end - begin)

@@ -340,7 +340,7 @@ class MatchBatch(Sequence["MatchList"]):
 
     @cached_property
     def _bounds(self) -> list[int]:
-        bounds: list[int] = np.searchsorted(self._rows, np.arange(len(self._messages) + 1)).tolist()
+        bounds: list[int] = self._rows.searchsorted(np.arange(len(self._messages) + 1)).tolist()
         return bounds
 
     @cached_property

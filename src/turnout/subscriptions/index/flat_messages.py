@@ -30,7 +30,6 @@ from turnout.subscriptions.index.arrays import Indices, Longs, Texts
 from turnout.subscriptions.index.facts import encoded, encoded_all
 
 _PADDING: Final = bytes(16)
-_BEYOND_ASCII: Final = 128
 _ROOM_FOR_ANSWERS: Final = 16 * layout.GIVEN_COLUMNS
 """Room behind the values for what is given for one message; more is given with a copy."""
 
@@ -219,17 +218,17 @@ class KeyNumbers:
         numbers = np.empty(layout.STARTS + 3 * rows + 1 + room, np.int64)
         unknown = self.unknown if most else -1
         count, longest, letters = layout.read_objects.direct(data, size, rows, separator, *table, unknown, numbers)
-        if count < 0 or (letters >= _BEYOND_ASCII and self._varied):
+        if count < 0 or (letters >= layout.BEYOND_ASCII and self._varied):
             return None
         return FlatMessages(None, count, data, numbers, rows, longest, True)
 
     def buffers(self, values: int, size: int) -> tuple[NDArray[np.uint8], Longs, layout.Keys, int, int]:
-        """Return buffers for an object of JSON with so many values and bytes, and how `match_object` reads the keys."""
-        room = layout.VALUE * values + len(self._key_table.numbers) + layout.OTHER_KEYS
-        numbers = np.empty(layout.STARTS + 3 + 1 + room, np.int64)
+        """Return buffers for objects of JSON with so many values and bytes, and how `match_objects` reads the keys."""
+        room = (layout.VALUE + 3) * values + len(self._key_table.numbers) + layout.OTHER_KEYS
+        numbers = np.empty(layout.STARTS + 1 + room, np.int64)
         data = np.frombuffer(bytearray(size + len(_PADDING)), np.uint8)
         unknown = self.unknown if self.has_any else -1
-        return data, numbers, self._key_table, unknown, _BEYOND_ASCII if self._varied else 2 * _BEYOND_ASCII
+        return data, numbers, self._key_table, unknown, layout.BEYOND_ASCII if self._varied else 2 * layout.BEYOND_ASCII
 
     @cached_property
     def _key_table(self) -> layout.Keys:
@@ -309,7 +308,7 @@ class KeyNumbers:
             np.add(begins, start, out=bounds[0, at])
             np.add(ends, start, out=bounds[1, at])
         data = np.concatenate([*(own for _, own in contents.values()), np.frombuffer(_PADDING, np.uint8)])
-        if self._varied and data.max() >= _BEYOND_ASCII:
+        if self._varied and data.max() >= layout.BEYOND_ASCII:
             return None
         keys = np.array([number for number, *_ in found], np.int32)
         numbers = np.empty(layout.STARTS + 3 * len(rows) + 1 + layout.VALUE * len(found) * len(rows), np.int64)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from turnout.base.clocks import milliseconds_now
 from turnout.base.files import replace_file
 from turnout.base.multivalued import Metadata
+from turnout.loops import loops_are_compiled
 from turnout.subscriptions.index.arrays import IndexFileError, Indices, Ints, indices_of
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.flat_messages import Column, FlatMessages, JsonMessages, KeyNumbers, object_of
 from turnout.subscriptions.index.layers import Deliveries, Layer, Layers, Matches, RecordTimes
 from turnout.subscriptions.index.literal_choice import Costs
 from turnout.subscriptions.index.segment import Segment
-from turnout.subscriptions.index.segment_matcher import SegmentMatcher
+from turnout.subscriptions.index.segment_matcher import MOST_OBJECTS, SegmentMatcher
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.past import Snapshot
 from turnout.subscriptions.store import Store
@@ -120,12 +121,16 @@ class Index:
         """Return the subscriptions that each message, given by its metadata, matches; see `match`."""
         parts = []
         for begin in range(0, len(messages), ROWS):
-            found = self._matched_messages(messages[begin : begin + ROWS])
+            found = self._matched_messages(messages if len(messages) <= ROWS else messages[begin : begin + ROWS])
             parts.append(Matches(found.rows + begin, found.subscriptions) if begin else found)
         return self._current(_joined(parts), times, now)
 
     def _matched_messages(self, messages: Sequence[Metadata]) -> Matches:
         """Return the matches of messages, of which those whose values may have variants are matched by themselves."""
+        if len(messages) <= MOST_OBJECTS and len(self._matchers) == 1 and loops_are_compiled():
+            found = self._matched_objects(messages)
+            if found is not None:
+                return found
         separate = self._key_numbers.rows_with_variants(messages)
         if not 0 < len(separate) < len(messages):
             return self._matched(self._key_numbers.of_messages(messages))
@@ -139,9 +144,19 @@ class Index:
 
     def _matched(self, flat: FlatMessages) -> Matches:
         """Return the matches of messages, those with expired subscriptions too."""
+        return self._numbered([matcher.matched(flat, key_of) for matcher, key_of in self._matchers])
+
+    def _matched_objects(self, messages: Sequence[Metadata]) -> Matches | None:
+        """Return the matches of a few messages, as objects of JSON for one segment; None if that does not decide."""
+        texts = messages.texts if isinstance(messages, JsonMessages) else list(map(object_of, messages))
+        ((matcher, _),) = self._matchers
+        found = None if None in texts else matcher.matched_objects(cast("Sequence[bytes]", texts))
+        return None if found is None else self._numbered([found])
+
+    def _numbered(self, of_segments: Iterable[tuple[Indices, Indices]]) -> Matches:
+        """Return the matches of all segments, with the numbers of the index and without deleted subscriptions."""
         parts = []
-        for ((_, gone), first), (matcher, key_of) in zip(self._layers, self._matchers, strict=True):
-            rows, subscriptions = matcher.matched(flat, key_of)
+        for ((_, gone), first), (rows, subscriptions) in zip(self._layers, of_segments, strict=True):
             if gone is not None and len(rows):
                 here = indices_of(~gone.take(subscriptions))
                 rows, subscriptions = rows.take(here), subscriptions.take(here)

@@ -24,7 +24,7 @@ from turnout.loops.compiled import Packed
 from turnout.loops.segment_arrays import Messages, Scratch, SegmentArrays
 from turnout.subscriptions.index.arrays import HOLDS, Indices, Ints, Longs, Texts, indices_of
 from turnout.subscriptions.index.facts import BEGIN, CELL, END, PART, SPAN, encoded, marked, nodes_by_number
-from turnout.subscriptions.index.flat_messages import FlatMessages, KeyNumbers, fixed
+from turnout.subscriptions.index.flat_messages import FlatMessages, KeyNumbers, fixed, metadata_of_json
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index.segment import Segment
@@ -74,7 +74,7 @@ _LEAST_ROOM: Final = 1 << 10
 class _Rooms(NamedTuple):
     """Numbers of elements that buffers have room for."""
 
-    values: int = 64
+    values: int = 1 << 8
     found: int = _LEAST_ROOM
     ranges: int = _LEAST_ROOM
     matches: int = _LEAST_ROOM
@@ -85,7 +85,10 @@ class _Rooms(NamedTuple):
 _FIRST_ROOMS: Final = _Rooms()
 
 _MOST_TEXT: Final = 1 << 16
-"""Bytes of an object of JSON up to which a buffer for it is kept."""
+"""Bytes of objects of JSON up to which buffers for them are kept."""
+
+MOST_OBJECTS: Final = 256
+"""Messages that are matched as objects of JSON in these buffers, at most."""
 
 
 class _Buffers(NamedTuple):
@@ -171,36 +174,76 @@ class SegmentMatcher:
 
     def matched_object(self, text: bytes) -> Sequence[int] | None:
         """Return the subscriptions that an object of JSON matches, by one call; None if it takes `matched`."""
-        if not loops_are_compiled():
+        if len(text) > _MOST_TEXT or not loops_are_compiled():
             return None
-        try:
-            buffers = self._free.pop()
-        except IndexError:
-            buffers = self._new_buffers(self._rooms)
-        count = loop.match_object.direct(text, buffers.packed)
+        buffers = self._buffers_for(len(text))
+        count = loop.match_objects.direct(text, 1, buffers.packed)
         found: list[int] | None = None
         if count >= 0:
             found = buffers.scratch.matches[:count].tolist()
         elif count == layout.IS_ASKING:
-            data, numbers, *_ = buffers.messages
-            flat = FlatMessages(None, buffers.rooms.values, data, numbers, 1, len(text), True)
-            questions = _questions(buffers.scratch, int(buffers.scratch.state[layout.ASKED]))
-            found = self._answered(flat, self._key_of, self._any, 0, questions)[1].tolist()
-        elif buffers.rooms.text <= len(text) < _MOST_TEXT:
-            self._rooms = self._rooms._replace(text=max(self._rooms.text, 2 * len(text)))
-            return self.matched_object(text)
+            found = self._asked_objects(buffers, (text,))[1].tolist()
         self._free.append(buffers)
         return found
+
+    def matched_objects(self, texts: Sequence[bytes]) -> tuple[Indices, Indices] | None:
+        """Return what `matched` does of objects of JSON, by one call; None if they take `matched`."""
+        objects = b"\0".join(texts)
+        if len(objects) > _MOST_TEXT:
+            return None
+        buffers = self._buffers_for(len(objects))
+        count = loop.match_objects.direct(objects, len(texts), buffers.packed)
+        found: tuple[Indices, Indices] | None = None
+        if count >= 0:
+            found = _pairs(buffers, count)
+        elif count == layout.IS_ASKING:
+            found = self._asked_objects(buffers, texts)
+        self._free.append(buffers)
+        return found
+
+    def _buffers_for(self, size: int) -> _Buffers:
+        """Return buffers for objects of JSON with so many bytes."""
+        if size + layout.BEHIND_OBJECT > self._rooms.text:
+            text = 2 * size + layout.BEHIND_OBJECT
+            values = max(self._rooms.values, text // layout.LEAST_MEMBER)
+            self._rooms = self._rooms._replace(text=text, values=values)
+        return self._buffers(self._rooms)
+
+    def _asked_objects(self, buffers: _Buffers, texts: Sequence[bytes]) -> tuple[Indices, Indices]:
+        """Return the matches of objects of JSON, of which some ask."""
+        data, numbers, *_ = buffers.messages
+        longest = buffers.rooms.text - layout.BEHIND_OBJECT
+        flat = FlatMessages(None, buffers.rooms.values, data, numbers, len(texts), longest, True)
+        state = buffers.scratch.state
+        asked = _questions(buffers.scratch, int(state[layout.ASKED]))
+        found = _pairs(buffers, int(state[layout.MATCHED]))
+        return self._with_asked(flat, self._key_of, self._any, asked, found, texts)
 
     def _matched(self, flat: FlatMessages, key_of: Ints, any_key: int) -> tuple[Indices, Indices]:
         messages = Messages(flat.data, flat.numbers, _NO_NUMBERS, key_of)
         asked, rows, subscriptions = self._pass(flat, messages, any_key, 0, flat.size)
-        if not asked:
-            return rows, subscriptions
-        # Rows that ask have no matches yet.
-        parts = [(rows, subscriptions)]
-        for row, questions in groupby(asked, itemgetter(0)):
-            parts.append(self._answered(flat, key_of, any_key, row, list(questions)))
+        found = rows, subscriptions
+        return self._with_asked(flat, key_of, any_key, asked, found) if asked else found
+
+    def _with_asked(
+        self,
+        flat: FlatMessages,
+        key_of: Ints,
+        any_key: int,
+        asked: Sequence[tuple[int, int, int]],
+        found: tuple[Indices, Indices],
+        texts: Sequence[bytes] = (),
+    ) -> tuple[Indices, Indices]:
+        """Return the matches of all rows; those that ask have none yet."""
+        parts = [found]
+        for row, own_questions in groupby(asked, itemgetter(0)):
+            questions = list(own_questions)
+            if questions[0][1] == layout.ASK_VARIANTS:
+                one = self._key_numbers.of_messages((metadata_of_json(texts[row]),))
+                own = self.matched(one, self._key_of)[1]
+                parts.append((np.full(len(own), row), own))
+            else:
+                parts.append(self._answered(flat, key_of, any_key, row, questions))
         rows = np.concatenate([own for own, _ in parts])
         order = np.argsort(rows, kind="stable")
         return rows.take(order), np.concatenate([own for _, own in parts]).take(order)
@@ -229,11 +272,11 @@ class SegmentMatcher:
             rooms = self._rooms = rooms._replace(values=values, text=text)
         buffers = self._buffers(rooms)
         rooms, scratch = buffers.rooms, buffers.scratch
-        parts: list[NDArray[np.int64]] = []
+        parts: list[tuple[Indices, Indices]] = []
         asked: list[tuple[int, int, int]] = []
         while True:
             first, end, matched, count = loop.match.direct(*messages, buffers.packed, first, last, any_key)
-            parts.append(scratch.matches[: 2 * matched].copy())
+            parts.append(_pairs(buffers, matched))
             if count:
                 asked += _questions(scratch, count)
             if end == layout.DONE:
@@ -242,12 +285,13 @@ class SegmentMatcher:
                 name = _GROWN[end]
                 # Others may have grown it meanwhile.
                 rooms = rooms._replace(**{name: 2 * getattr(rooms, name)})
-                self._rooms = _Rooms(*map(max, rooms, self._rooms))
+                rooms = self._rooms = _Rooms(*map(max, rooms, self._rooms))
             buffers = self._new_buffers(rooms)
             scratch = buffers.scratch
         self._free.append(buffers)
-        pairs = (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(-1, 2)
-        return asked, pairs[:, 0], pairs[:, 1]
+        if len(parts) == 1:
+            return asked, *parts[0]
+        return asked, np.concatenate([own for own, _ in parts]), np.concatenate([own for _, own in parts])
 
     def _buffers(self, rooms: _Rooms) -> _Buffers:
         """Return buffers with at least this room, which no other thread uses."""
@@ -264,7 +308,7 @@ class SegmentMatcher:
         scratch = _scratch_of(self._sizes, rooms)
         data, numbers, keys, unknown, letters = self._key_numbers.buffers(rooms.values, rooms.text)
         messages = Messages(data, numbers, _NO_NUMBERS, self._key_of)
-        settings = unknown, letters, self._any, self._distinct
+        settings = unknown, letters, self._any, self._distinct, rooms.values
         call = loop.Call(keys, messages, self._arrays, scratch, self._ids, *settings)
         return _Buffers(rooms, scratch, messages, Packed(call))
 
@@ -334,6 +378,12 @@ def _messages_with(flat: FlatMessages, key_of: Ints, row: int, given: Sequence[t
     of_row = int(numbers[layout.GIVEN_AT]) + row
     numbers[of_row], numbers[of_row + 1] = 0, len(given)
     return Messages(flat.data, numbers, np.array([answer for *_, answer in given], np.float64), key_of)
+
+
+def _pairs(buffers: _Buffers, count: int) -> tuple[Indices, Indices]:
+    """Return rows and subscriptions of so many matches of a call."""
+    matches, room = buffers.scratch.matches, buffers.rooms.matches
+    return matches[room : room + count].copy(), matches[:count].copy()
 
 
 def _questions(scratch: Scratch, count: int) -> list[tuple[int, int, int]]:
