@@ -102,7 +102,8 @@ def test_the_recording_shows_what_the_recipe_prints() -> None:
     edits = {line for line in shown if re.match(r"[<>] |\d+(,\d+)?[acd]\d+|---$|\$ diff ", line)}
 
     assert len(shown) > 60
-    assert [line for line in shown if line not in edits and same(line) not in page] == []
+    # A line that is too long for the picture ends with "…".
+    assert [line for line in shown if line not in edits and same(line.removesuffix("…")) not in page] == []
     assert all(line[2:] in page for line in edits if line[0] in "<>")
     assert any(line.startswith("deliveries lost: 17") for line in shown)
     assert any("the leaf to blame" in line for line in shown)

@@ -47,7 +47,7 @@ _NUMBER = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?")
 _PATH = re.compile(r"(?:value|key|header)\..+")
 _SUFFIX = re.compile(r"(.+)\?(delay|deliverAt)=(.+)", re.DOTALL)
 _NEAR_SUFFIX = re.compile(r"\?(delay|deliver[-_]?at)=", re.IGNORECASE)
-_PLACEHOLDER = re.compile(r"\{\{.*\}\}|\$[0-9]+(?=[.?]|$)|\$\{[^{}]*\}", re.DOTALL)
+_PLACEHOLDER = re.compile(r"\{\{[^{}]*+\}\}|\$[0-9]+(?=[.?]|$)|\$\{[^{}]*\}")
 
 _SCALES: Final = (
     (Decimal("1e11"), Decimal(1_000_000)),
