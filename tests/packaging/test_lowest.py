@@ -11,11 +11,14 @@ import json
 import os
 import re
 import shlex
+import time
 import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
+from urllib.error import HTTPError
 
 import nkeys
 import pytest
@@ -268,12 +271,23 @@ def test_extra_ha(lowest: Make, tmp_path: Path) -> None:
         lease = ("--ha", server.url, "--ha-folder", tmp_path / "shared")
         command = ("serve", tmp_path / "routes", "--listen", "127.0.0.1:0", *lease)
         with serving(turnout, tmp_path, *command, **java()) as leader:
-            while ask(f"{leader}/v1/routes") != b"[]":
-                pass
+            own = answer_of_leader(leader)
             with serving(turnout, tmp_path, *command, **java()) as standby:
-                forwarded = ask(f"{standby}/v1/routes")
+                forwarded = answer_of_leader(standby)
 
-    assert forwarded == b"[]"
+    assert forwarded == own
+
+
+def answer_of_leader(url: str) -> bytes:
+    """Return the routes that a server shows as soon as one of all leads: until then it answers with 503."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return ask(f"{url}/v1/routes")
+        except HTTPError as refused:
+            assert refused.code == HTTPStatus.SERVICE_UNAVAILABLE
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
 
 
 def is_stored_and_found(turnout: Environment, folder: Path, store: str) -> bool:
