@@ -29,6 +29,9 @@ from turnout.subjects import MappingTable, SubjectTransform
 
 USUAL, QUICK = 200_000, 20_000
 REPEATS = 3
+TURNS = 15
+"""Turns beside nats-server: one takes 10 ms, and what else the processor does disturbs several."""
+
 CORES = 2
 SOURCE = "flights.*.*.*"
 TRANSFORMS = {
@@ -74,7 +77,7 @@ def _beside_nats_server(options: Options) -> Iterator[Result]:
         for name, destination in TRANSFORMS.items():
             transform = SubjectTransform.parse(SOURCE, destination)
             ours, its = [], []
-            for _ in range(REPEATS + 1):
+            for _ in range(TURNS + 1):
                 some = subjects.take(count)
                 begun = time.process_time()
                 mapped = transform.apply_many(some)

@@ -151,7 +151,9 @@ def fuzz(count: int) -> None:
             bytes_ = random.choice(np.frombuffer(b"a.b*>-\n\xc3\xa9\xe6\x97\xf0\x90\xff", np.uint8), 400)
             lines = bytes_.tobytes() + b"\n"
             rows = lines.count(b"\n")
-            found, starts = arrays.find(lines, rows)
+            assert rows == 0 or not arrays.find_lines(lines, rows - 1)[2]
+            found, starts, is_whole = arrays.find_lines(lines, rows)
+            assert is_whole
             targets = np.where(
                 found < 0, random.integers(-2, 0, rows), found * len(destinations) + random.integers(len(destinations))
             )

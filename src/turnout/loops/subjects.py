@@ -41,11 +41,17 @@ _PRIME_5 = 0x27D4EB2F165667C5
 
 
 @compiled
-def _split(data: Bytes, width: int, starts: Int64Buffer, counts: Int64Buffer) -> None:
-    """Write where tokens start and how many a subject has, negative if one is empty or a wildcard."""
+def _split(data: Bytes, width: int, starts: Int64Buffer, counts: Int64Buffer) -> int:
+    """Write where tokens start and how many a subject has, negative if one is empty or a wildcard.
+
+    Returns:
+        The number of lines, or one more than there is room for.
+    """
     row = base = start = count = 0
     sign = 1
     starts[0] = 0
+    if len(counts) == 0:
+        return 0
     # One pass from the first byte to the last: an index that begins at 0 needs no check for being negative.
     for at in range(len(data)):
         byte = data[at]
@@ -62,8 +68,11 @@ def _split(data: Bytes, width: int, starts: Int64Buffer, counts: Int64Buffer) ->
             row += 1
             base += width
             starts[base] = start
+            if row == len(counts):
+                return row if start == len(data) else row + 1
             count = 0
             sign = 1
+    return row
 
 
 @compiled
@@ -129,11 +138,11 @@ def find(
     width: int,
     starts: Int64Buffer,
     sources: Int64Buffer,
-) -> None:
+) -> bool:
     """Write the first source that matches each subject, or `UNMATCHED`, and where the subject's tokens start.
 
     Args:
-        data: the subjects, as many lines as there is room for results.
+        data: the subjects as lines.
         only_literal: whether subjects with empty tokens or wildcards match nothing, as a transform has it; otherwise
             a wildcard matches one, as a table of mappings has it.
         shapes: how many shapes there are.
@@ -142,8 +151,12 @@ def find(
         width: how many starts of tokens are kept of a subject; one more than any source or destination reads.
         starts: the starts of tokens; behind the last row, the end.
         sources: the result.
+
+    Returns:
+        Whether there are as many lines as there is room for.
     """
-    _split(data, width, starts, sources)
+    if _split(data, width, starts, sources) != len(sources):
+        return False
     for row in range(len(sources)):
         base = row * width
         is_literal = sources[row] > 0
@@ -171,6 +184,7 @@ def find(
                         found = source
                     break
         sources[row] = found
+    return True
 
 
 @compiled

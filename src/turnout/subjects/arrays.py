@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import xxhash
@@ -41,19 +41,12 @@ ROWS_AT_ONCE = 4_096
 """Number of subjects in one call of the loops: their bytes stay in the processor's cache."""
 
 
-def pack(subjects: Sequence[str]) -> tuple[bytes, Sequence[int]]:
-    """Return subjects as lines, and the rows of those with a line feed or a surrogate, whose lines are empty."""
+def _lines_of(subjects: Sequence[str]) -> bytes:
+    """Return subjects as lines, none if there is one with a surrogate."""
     try:
-        lines = "\n".join([*subjects, ""]).encode()
+        return ("\n".join(subjects) + "\n").encode()
     except UnicodeEncodeError:
-        lines = b""
-    if lines.count(b"\n") == len(subjects):
-        return lines, ()
-    odd = [row for row, subject in enumerate(subjects) if not is_plain(subject)]
-    plain = list(subjects)
-    for row in odd:
-        plain[row] = ""
-    return "\n".join([*plain, ""]).encode(), odd
+        return b""
 
 
 def unpack(lines: bytes) -> list[str | None]:
@@ -72,6 +65,22 @@ def is_plain(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+class Found(NamedTuple):
+    """Subjects with their sources.
+
+    Attributes:
+        lines: the subjects, each with a line feed behind it.
+        sources: the number of the first source that matches each of them, -1 for none.
+        starts: where their tokens start.
+        odd: the rows of subjects with a line feed or a surrogate, whose lines are empty.
+    """
+
+    lines: bytes
+    sources: Int64s
+    starts: Int64s
+    odd: Sequence[int]
 
 
 class SubjectArrays:
@@ -97,13 +106,27 @@ class SubjectArrays:
         self._sources = self._source_arrays(sources)
         self._targets = self._target_arrays(targets)
 
-    def find(self, lines: bytes, count: int) -> tuple[Int64s, Int64s]:
-        """Return the number of the first source that matches each subject, or -1; and where their tokens start."""
+    def find(self, subjects: Sequence[str]) -> Found:
+        """Find the first source that matches each subject."""
+        lines = _lines_of(subjects)
+        found, starts, is_whole = self.find_lines(lines, len(subjects))
+        if is_whole:
+            return Found(lines, found, starts, ())
+        odd = [row for row, subject in enumerate(subjects) if not is_plain(subject)]
+        plain = list(subjects)
+        for row in odd:
+            plain[row] = ""
+        lines = _lines_of(plain)
+        found, starts, _ = self.find_lines(lines, len(subjects))
+        return Found(lines, found, starts, odd)
+
+    def find_lines(self, lines: bytes, count: int) -> tuple[Int64s, Int64s, bool]:
+        """Return the number of each line's source, where its tokens start, and whether there are so many lines."""
         found = np.empty(count, np.int64)
         starts = np.empty(count * self._width + 1, np.int64)
         data = np.frombuffer(lines, np.uint8)
-        loops.find(data, self._only_literal, *self._sources, self._width, starts, found)
-        return found, starts
+        is_whole = loops.find(data, self._only_literal, *self._sources, self._width, starts, found)
+        return found, starts, is_whole
 
     def render(self, lines: bytes, starts: Int64s, targets: Int64s, draws: NDArray[np.float64] | None = None) -> bytes:
         """Return the lines that destinations make of subjects.
@@ -246,29 +269,30 @@ def transform_many(
     arrays = _arrays_of(transform)
     if arrays is None:
         return transform.apply_each(subjects, draws)
+    chances = None
+    if transform.is_random:
+        chances = np.random.default_rng().random(len(subjects)) if draws is None else np.array(draws, np.float64)
     mapped: list[str | None] = []
     for start in range(0, len(subjects), ROWS_AT_ONCE):
         some = slice(start, start + ROWS_AT_ONCE)
-        mapped += _transform_some(arrays, transform, subjects[some], None if draws is None else draws[some])
+        mapped += _transform_some(arrays, transform, subjects[some], None if chances is None else chances[some])
     return mapped
 
 
 def _transform_some(
-    arrays: SubjectArrays, transform: SubjectTransform, subjects: Sequence[str], draws: Sequence[float] | None
+    arrays: SubjectArrays, transform: SubjectTransform, subjects: Sequence[str], chances: NDArray[np.float64] | None
 ) -> list[str | None]:
-    lines, odd = pack(subjects)
-    found, starts = arrays.find(lines, len(subjects))
-    chances = None
-    if transform.is_random:
-        chances = np.random.default_rng().random(len(subjects)) if draws is None else np.array(draws, np.float64)
-        if draws is not None and not ((chances >= 0) & (chances < 1)).all():
-            for row in np.flatnonzero(found >= 0).tolist():
-                check_draw(draws[row])
+    lines, found, starts, odd = arrays.find(subjects)
+    if chances is not None and not ((chances >= 0) & (chances < 1)).all():
+        for row in np.flatnonzero(found >= 0).tolist():
+            check_draw(chances[row].item())
     mapped = unpack(arrays.render(lines, starts, found, chances))
     for row in np.flatnonzero(found < 0).tolist():
         mapped[row] = None
     for row in odd:
-        mapped[row : row + 1] = transform.apply_each([subjects[row]], None if draws is None else [draws[row]])
+        mapped[row : row + 1] = transform.apply_each(
+            [subjects[row]], None if chances is None else [chances[row].item()]
+        )
     return mapped
 
 
@@ -371,8 +395,7 @@ class Mapper:
 
     def _apply_some(self, arrays: _TableArrays, subjects: Sequence[str], first: int, draws: Draws) -> list[str | None]:
         some = subjects[first : first + ROWS_AT_ONCE]
-        lines, odd = pack(some)
-        found, starts = arrays.subjects.find(lines, len(some))
+        lines, found, starts, odd = arrays.subjects.find(some)
         targets = arrays.targets[found]
         left = [*odd, *np.flatnonzero(targets == _UNDECIDED).tolist()]
         targets[left] = LOST
