@@ -198,20 +198,12 @@ _TIMES: Final = {
 }
 """Expression for a part of a time in ISO 8601, its least and its greatest number."""
 
-_KNOWN: Final = _TEXT | {
-    "all",
-    "neq",
-    "cidr",
-    "exists",
-    "re",
-    "fieldref",
-    "expand",
-    *_REGEX_FLAGS,
-    *_COMPARISONS,
-    *_TIMES,
-}
-_WITH_FIELDREF: Final = frozenset(("fieldref", "all", "neq", "cased"))
+_ALWAYS: Final = frozenset(("all", "neq"))
+_WITH_FIELDREF: Final = _ALWAYS | {"fieldref", "cased"}
+_COMPARED: Final = ("re", "cidr", "exists", *_COMPARISONS, *_TIMES)
+"""Modifiers of which each defines the whole comparison of a value."""
 
+_KNOWN: Final = _TEXT | _WITH_FIELDREF | {"expand", *_REGEX_FLAGS, *_COMPARED}
 
 Lists: TypeAlias = Mapping[str, Sequence[str]]
 """Values by the name that a rule has between percent signs."""
@@ -242,6 +234,7 @@ def field_condition(path: str, written: str, value: object, lists: Lists | None 
         values = [expanded for one in values for expanded in _expanded(path, one, lists or {})]
     if not values:
         raise InexpressibleError(path, "has no values")
+    _check_together(path, modifiers)
     field = leaf_key(name) if name else ANY_KEY
     if not name and not any(modifier in _WHERE for modifier in modifiers):
         # A keyword is looked for anywhere in a value.
@@ -249,6 +242,18 @@ def field_condition(path: str, written: str, value: object, lists: Lists | None 
     parts = [_leaf(path, field, modifiers, one) for one in values]
     condition = both(parts) if "all" in modifiers else either(parts)
     return not_(condition) if "neq" in modifiers else condition
+
+
+def _check_together(path: str, modifiers: Sequence[str]) -> None:
+    """Raise `InexpressibleError` if a modifier would change nothing beside another one."""
+    kind = next((modifier for modifier in modifiers if modifier in _COMPARED), "")
+    # An expression is searched anywhere in a value, as with these modifiers.
+    beside = {*_ALWAYS, "cased", *_PLACES, *_REGEX_FLAGS} if kind == "re" else _ALWAYS
+    for modifier in modifiers:
+        if kind and modifier != kind and modifier not in beside:
+            raise InexpressibleError(path, f"the modifiers {kind!r} and {modifier!r} do not go together")
+        if not kind and modifier in _REGEX_FLAGS:
+            raise InexpressibleError(path, f"the modifier {modifier!r} needs 're'")
 
 
 def _expanded(path: str, value: object, lists: Lists) -> list[object]:
@@ -423,7 +428,7 @@ class SigmaRule:
         file: it was read from.
         id: id of the rule; empty if it has none.
         title: title of the rule.
-        level: its severity, one of `LEVELS`; empty if it has none of these.
+        level: its severity, one of `LEVELS`; empty if it has none.
         logsource: product, category and service of the events that it is for.
         condition: over the fields of an event.
     """
@@ -646,28 +651,25 @@ def _rule(document: object, file: Path, reading: _Reading) -> SigmaRule | SigmaF
     detection = document.get(part)
     if not isinstance(detection, dict) or "condition" not in detection:
         raise InexpressibleError("" if detection is None else part, f"expected a {part} with a condition")
+    searched = {name: body for name, body in detection.items() if part == "detection" or name != "rules"}
     try:
-        condition = _condition({name: body for name, body in detection.items() if name != "rules"}, reading)
+        condition = _condition(searched, reading)
     except InexpressibleError as failure:
         raise InexpressibleError(f"{part}.{failure.path}", failure.reason) from failure
     except ConditionError as failure:
         raise InexpressibleError(part, str(failure)) from failure
-    source = document.get("logsource")
-    source = source if isinstance(source, dict) else {}
+    source = document.get("logsource") or {}
+    if not isinstance(source, dict):
+        raise InexpressibleError("logsource", f"expected product, category or service, found {source!r:.60}")
     logsource = {name: _text(source[name]) for name in _SOURCES if _text(source.get(name))}
     title = _text(document.get("title"))
     if part == "filter":
         return SigmaFilter(file, title, logsource, _filtered_rules(detection), condition)
     level = _text(document.get("level"))
-    return SigmaRule(
-        file,
-        _text(document.get("id")),
-        title,
-        level if level in LEVELS else "",
-        logsource,
-        condition,
-        _text(document.get("name")),
-    )
+    if level and level not in LEVELS:
+        raise InexpressibleError("level", f"expected one of {', '.join(LEVELS)}, found {level!r:.60}")
+    id_, name = _text(document.get("id")), _text(document.get("name"))
+    return SigmaRule(file, id_, title, level, logsource, condition, name)
 
 
 def _filtered_rules(detection: Mapping[object, object]) -> frozenset[str] | None:

@@ -111,6 +111,29 @@ def test_what_is_left(detection: str, left: str) -> None:
     assert (f"{found.path}: {found.reason}", found.line) == (left, 2)
 
 
+@pytest.mark.parametrize(
+    ("part", "left"),
+    [
+        ("level: High", "level: expected one of informational, low, medium, high, critical, found 'High'"),
+        ("logsource: linux", "logsource: expected product, category or service, found 'linux'"),
+    ],
+)
+def test_what_would_be_ignored_is_left(part: str, left: str) -> None:
+    """A rule has its own level and log source, or is not taken."""
+    (found,) = rules(f"title: t\n{part}\ndetection: {{s: {{a: 1}}, condition: s}}")
+
+    assert isinstance(found, SkippedRule)
+    assert (f"{found.path}: {found.reason}", found.line) == (left, 2)
+
+
+def test_a_search_with_the_name_rules() -> None:
+    """Only a filter has rules in this place."""
+    (found,) = rules("title: t\ndetection: {rules: {a: 1}, s: {b: 2}, condition: all of them}")
+
+    assert isinstance(found, SigmaRule)
+    assert format_condition(found.condition) == "a:i:1 AND b:i:2"
+
+
 def test_several_conditions_are_alternatives() -> None:
     """Older rules use this form."""
     (rule,) = rules("detection: {a: {x: 1}, b: {y: 2}, condition: [a, b]}")

@@ -86,6 +86,11 @@ def test_base64_at_any_offset(before: str) -> None:
         ("A|base64", "a*", "a text with wildcards, or without characters, cannot be encoded"),
         ("A|wide", "a", "an encoding without base64 cannot be expressed: values are texts"),
         ("", None, "expected a keyword, which tests all fields, found a test of none"),
+        ("A|contains|cidr", "10.0.0.0/8", "the modifiers 'cidr' and 'contains' do not go together"),
+        ("A|re|windash", "-a", "the modifiers 're' and 'windash' do not go together"),
+        ("A|lt|gt", 5, "the modifiers 'lt' and 'gt' do not go together"),
+        ("A|exists|contains", True, "the modifiers 'exists' and 'contains' do not go together"),
+        ("A|i|contains", "b", "the modifier 'i' needs 're'"),
         ("A|windash", "-a -b -c -d", "windash with more than 3 dashes cannot be expressed"),
     ],
 )
