@@ -85,6 +85,9 @@ Arguments = TypeVar("Arguments", bound="tuple[object, ...]")
 _Foreign: TypeAlias = Any
 """A value of Numba or LLVM, which have no types, or any argument of a loop."""
 
+_SHORT_TURN_SECONDS = 0.0005
+"""Turn of a thread that computes, while another one compiles; Python's own is ten times as long."""
+
 _log = logging.getLogger("turnout.loops")
 _lock = threading.RLock()
 _loops: dict[str, list[Loop[Any, Any]]] = {}
@@ -391,7 +394,17 @@ def compile_from_the_last() -> None:
 
 def compile_in_background() -> None:
     """Compile the loops, or load them, on a thread: until then they run interpreted."""
-    run_once("compilation of loops", compile_loops, level=logging.WARNING)
+    run_once("compilation of loops", _compile_beside_others, level=logging.WARNING)
+
+
+def _compile_beside_others() -> None:
+    """Compile the loops while other threads compute: after each read of a file this one waits for their turn to end."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SHORT_TURN_SECONDS)
+    try:
+        compile_loops()
+    finally:
+        sys.setswitchinterval(before)
 
 
 def fill_cache(progress: Callable[[], None] = lambda: None) -> None:
