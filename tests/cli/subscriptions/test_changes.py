@@ -16,8 +16,10 @@ import grpc
 import pytest
 
 from turnout.cli.subscriptions import changes
+from turnout.errors import StoreUnavailableError
 from turnout.nats.wire import Connection, create_stream
 from turnout.rpc.v1 import kiwi_tree_pb2, kiwi_tree_pb2_grpc
+from turnout.subscriptions import lines
 from turnout.subscriptions.sealing import SECRET_KEY
 
 pytestmark = pytest.mark.subscriptions
@@ -365,6 +367,24 @@ def test_import_and_export(turnout, tmp_path):
     (tmp_path / "bad.jsonl").write_text("{}\n")
     code, _, err = turnout("subscriptions", "import", "bad.jsonl")
     assert (code, "line 1: route" in err) == (2, True)
+
+
+def test_an_export_that_fails_leaves_the_one_before(turnout, tmp_path, monkeypatch):
+    """Half of an export, under its name, would be taken for all of it; only its owner reads one."""
+    for number in range(3):
+        created(turnout, "--has", f"k=v{number}", "--to", "d")
+    turnout("subscriptions", "export", "all.jsonl")
+    text = (tmp_path / "all.jsonl").read_text()
+
+    def broken(store):
+        yield "{}"
+        raise StoreUnavailableError("the store is gone")
+
+    monkeypatch.setattr(lines, "export_lines", broken)
+    assert turnout("subscriptions", "export", "all.jsonl")[0] != 0
+    assert (tmp_path / "all.jsonl").read_text() == text
+    assert (tmp_path / "all.jsonl").stat().st_mode & 0o777 == 0o600
+    assert sorted(tmp_path.glob("all.jsonl*")) == [tmp_path / "all.jsonl"]
 
 
 @contextmanager

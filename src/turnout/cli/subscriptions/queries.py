@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections import defaultdict
@@ -15,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.base.files import new_file
 from turnout.base.terminal import escaped_json, first_names, json_text, plural, printable_lines
 from turnout.base.untrusted import JsonObject
 from turnout.cli.options import AsJson, Master, StoreTimeout, StoreUrl, needs_spark, opened_store, store_url_of
@@ -207,11 +209,18 @@ def export(
 
 @contextmanager
 def _writing(file: str) -> Iterator[IO[str]]:
+    path = Path(file)
     if file == "-":
         yield sys.stdout
-        return
-    with Path(file).open("w", encoding="utf-8") as opened:
-        yield opened
+    elif path.exists() and not path.is_file():
+        with path.open("w", encoding="utf-8") as opened:
+            yield opened
+    else:
+        # An export that fails leaves the file of before.
+        with new_file(path) as raw:
+            text = io.TextIOWrapper(raw, encoding="utf-8")
+            yield text
+            text.detach()
 
 
 @contextmanager
