@@ -26,6 +26,7 @@ source: {{format: nats, servers: "nats://127.0.0.1:{port}", stream: IN}}
 subscriptions: {{store: "mongodb://ann:hunter2@127.0.0.1:{port}/db"}}
 sink: {{format: nats, servers: "nats://127.0.0.1:{port}"}}
 deadLetter: {{topic: dead}}
+errors: {{tolerance: all}}
 tests: {{subscriptions: store, cases: [{{name: one, record: {{topic: a}}, expect: {{outcome: unmatched}}}}]}}
 """
 COMMANDS = {

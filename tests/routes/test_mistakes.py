@@ -254,14 +254,44 @@ def test_mappings_behind_a_stage_that_changes_topics_are_not_compared_with_the_s
         assert len(Route.parse(yaml.safe_dump(document)).warnings) == expected
 
 
+STORE = {"store": "memory://"}
+CLUSTERED = {"x": [{"destination": name, "weight": 100, "cluster": name} for name in ("west", "east")]}
+
+
 def test_a_sink_that_nothing_names_is_told() -> None:
     """The first one gets what names no sink; with subscriptions any may be named."""
     document = {**BASE, "sinks": {"a": END, "b": END, "c": END, "d": END}, "mappings": {"x": "b:y"}}
     del document["sink"]
-    document["deadLetter"] = {"topic": "c:dead"}
+    document |= {"deadLetter": {"topic": "c:dead"}, "errors": {"tolerance": "all"}}
     assert [warning.path for warning in Route.parse(yaml.safe_dump(document)).warnings] == ["sinks.d"]
     document["subscriptions"] = {"store": "memory://"}
     assert Route.parse(yaml.safe_dump(document)).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("part", "warned", "noted"),
+    [
+        ({"deadLetter": {"topic": "dead"}}, "deadLetter: gets no record", ""),
+        ({"deadLetter": {"topic": "dead"}, "unmatched": "deadLetter", "subscriptions": STORE}, "", ""),
+        ({"errors": {"tolerance": "all"}}, "", "without a deadLetter"),
+        ({"errors": {"tolerance": "all"}, "deadLetter": {"topic": "dead"}}, "", ""),
+        ({"cluster": "west"}, "cluster: no mapping has a destination", ""),
+        (
+            {"cluster": "wset", "mappings": CLUSTERED},
+            "cluster: no mapping has a destination for this cluster: there",
+            "",
+        ),
+        ({"cluster": "west", "mappings": CLUSTERED}, "", ""),
+        ({"mappings": CLUSTERED}, "mappings: destinations for west, east are never chosen", ""),
+    ],
+)
+def test_a_part_that_another_one_leaves_without_effect_is_told(
+    part: dict[str, object], warned: str, noted: str
+) -> None:
+    """Failed records go where `errors` says, and destinations of a cluster are for that of the route."""
+    route = Route.parse(yaml.safe_dump({**BASE, **part}))
+    assert [warned in str(warning) for warning in route.warnings] == ([True] if warned else [])
+    assert [noted in note for note in route.notes] == ([True] if noted else [])
 
 
 @pytest.mark.parametrize(

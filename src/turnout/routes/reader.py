@@ -139,6 +139,8 @@ class RouteReader:
         self._chain_warnings(checked, chain, {Side.KEY: key.schema, Side.VALUE: value.schema})
         self._attributes(checked, chain)
         self._dead_letter(checked)
+        policy = checked.errors.policy(chain.errors) if checked.errors else chain.errors
+        self._errors(checked, policy)
         self._feeds(checked)
         self._webhooks(checked)
         scheduled = self._scheduled(checked)
@@ -154,7 +156,7 @@ class RouteReader:
             source=files.endpoint(checked.source),
             key=key.format,
             value=value.format,
-            chain=replace(chain, errors=checked.errors.policy(chain.errors)) if checked.errors else chain,
+            chain=replace(chain, errors=policy),
             mappings=table,
             sinks=_with_schedules(
                 _with_deliveries(
@@ -413,6 +415,15 @@ class RouteReader:
                 ("deadLetter", "topic"), f"found {topic!r}, which {refusal}, unless the sink's allow names {first!r}"
             )
 
+    def _errors(self, checked: RouteDocument, policy: ErrorPolicy) -> None:
+        """Tell what happens to failed records where the settings may be meant otherwise."""
+        is_idle = checked.dead_letter is not None and checked.unmatched != "deadLetter"
+        if is_idle and policy.tolerance == "none":
+            cure = "set errors: {tolerance: all} to continue with the next record"
+            self._warn(("deadLetter",), f"gets no record: with tolerance none the first failure stops the run; {cure}")
+        if policy.tolerance == "all" and checked.dead_letter is None and not policy.dead_letter_topic:
+            self.notes.append("failed records are counted as discarded, and kept nowhere, without a deadLetter")
+
     def _feeds(self, checked: RouteDocument) -> None:
         """Check that the source's records can be read again by the cursors of feeds."""
         subscriptions = _without_table(checked.subscriptions)
@@ -535,6 +546,13 @@ class RouteReader:
                 topics = f"{', '.join(read[:_SHOWN_TOPICS])}{', …' if len(read) > _SHOWN_TOPICS else ''}"
                 self._warn(("mappings", source), f"takes no record: the source reads {topics}")
 
+        clusters = dict.fromkeys(name for mapping in table.mappings for name in mapping.groups if name)
+        if checked.cluster and checked.cluster not in clusters:
+            others = f": there are destinations for {', '.join(clusters)}" if clusters else ""
+            self._warn(("cluster",), f"no mapping has a destination for this cluster{others}")
+        elif clusters and not checked.cluster:
+            problem = f"destinations for {', '.join(clusters)} are never chosen: set the route's cluster"
+            self._warn(("mappings",), problem)
         if is_known and checked.subscriptions is None:
             named = [one.destination for mapping in table.mappings for one in mapping.destinations]
             named += [checked.dead_letter.topic] if checked.dead_letter else []
