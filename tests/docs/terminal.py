@@ -22,7 +22,7 @@ __all__ = ["Terminal", "same"]
 _DIFFERS = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "ID"),
     (re.compile(r"\.[0-9a-f]{15,16}(?=:)"), ".IDENTITY"),
-    (re.compile(r"(?<=:)[\w-]{22}(?=:\d{16}:)"), "TOPIC"),
+    (re.compile(r"(?<=:)[\w/+-]{22}(?=:\d{16}:)"), "TOPIC"),
     (re.compile(r"(?<=:)[0-9A-F]{8,16}\b"), "HASH"),  # a number in hex: one in sixteen begins with a zero, not written
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?"), "TIME"),
     (re.compile(r"^\[\d+\](?= )", re.MULTILINE), "[N]"),  # of several routes that run at the same time
