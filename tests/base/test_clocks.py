@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
+import turnout
 from turnout.base.clocks import JUMP_SECONDS, LASTING_SECONDS, TrustedClock
 
 DAY = 86_400.0
@@ -82,3 +85,29 @@ def test_a_process_begins_with_what_was_written_before() -> None:
     """The first reading is not before the last recorded time; a recorded time in the future is not used."""
     assert Clocks().trusted.now(1e9 - DAY) == 1e9 - DAY
     assert Clocks().trusted.now(1e9 + DAY) == 1e9
+
+
+OF_OTHERS = {
+    "base/clocks.py": "the reader itself",
+    "codecs/conversion.py": "a zone is added",
+    "nats/jetstream/config.py": "nats-server writes zones",
+    "nats/protocol/positions.py": "a zone is added",
+    "nats/wire/records.py": "a zone is added",
+    "routes/values.py": "whether it is a time",
+    "runtime/nats/adapter.py": "a zone is added",
+    "spark/running/counts.py": "Spark writes zones",
+    "subscriptions/destinations.py": "a zone is demanded",
+}
+"""Modules that read times in ISO 8601 by themselves, with the reason."""
+
+
+def test_times_are_read_in_one_place() -> None:
+    """Elsewhere a time without a zone would be local time, or none that can be compared."""
+    root = Path(turnout.__file__).parent
+    found = {
+        file.relative_to(root).as_posix()
+        for file in root.rglob("*.py")
+        if re.search(r"\.fromisoformat\(", file.read_text())
+    }
+
+    assert found == OF_OTHERS.keys()

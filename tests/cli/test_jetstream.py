@@ -101,8 +101,10 @@ def test_tail_a_subject_without_a_stream(nats_server: NatsServer) -> None:
         ("10m", DeliverPolicy.BY_START_TIME, None, NOW - timedelta(minutes=10)),
         ("1.5h", DeliverPolicy.BY_START_TIME, None, NOW - timedelta(minutes=90)),
         ("2026-01-01T00:00:00Z", DeliverPolicy.BY_START_TIME, None, datetime(2026, 1, 1, tzinfo=UTC)),
+        ("2026-01-01T00:00:00", DeliverPolicy.BY_START_TIME, None, datetime(2026, 1, 1, tzinfo=UTC)),
     ],
 )
+@pytest.mark.usefixtures("far_zone")
 def test_from(text: str, policy: DeliverPolicy, sequence: int | None, moment: datetime | None) -> None:
     """Every form of a beginning is understood."""
     config = start(text, NOW)

@@ -111,6 +111,19 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECONDS_PER_DAY: Final = 86_400_000
 
 
+def parse_time(text: str) -> datetime:
+    """Return the time of a text in ISO 8601; without a zone it is UTC, as everywhere in turnout.
+
+    Raises:
+        ValueError: the text is no such time.
+
+    >>> parse_time("2026-12-01T08:30").isoformat(), parse_time("2026-12-01T08:30+01:00").isoformat()
+    ('2026-12-01T08:30:00+00:00', '2026-12-01T08:30:00+01:00')
+    """
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def milliseconds_now() -> int:
     """Return the clock's time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.base.clocks import parse_duration
+from turnout.base.clocks import parse_duration, parse_time
 from turnout.base.options import camel_case
 from turnout.base.terminal import json_text, printable, printable_lines, printable_on_terminal
 from turnout.base.untrusted import decimal
@@ -173,7 +173,7 @@ def start(text: str, now: datetime) -> ConsumerConfig:
         return ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=max(1, sequence))
     age = parse_duration(text)
     try:
-        moment = datetime.fromisoformat(text) if age is None else now - timedelta(seconds=age)
+        moment = parse_time(text) if age is None else now - timedelta(seconds=age)
     except (ValueError, OverflowError):
         raise ConfigError([Mistake("--from", f"{text!r} is not {_FORMS}")]) from None
     return ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_TIME, opt_start_time=moment.astimezone(UTC))

@@ -7,12 +7,12 @@ import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from turnout.base.clocks import parse_time
 from turnout.base.terminal import did_you_mean
 from turnout.base.untrusted import decimal
 from turnout.errors import ConfigError, MissingExtraError, Mistake, SubscriptionNotFoundError, TurnoutError
@@ -186,7 +186,7 @@ def moment_of(text: str, option: str) -> Moment | None:
     if revision is not None:
         return revision
     try:
-        return datetime.fromisoformat(text)
+        return parse_time(text)
     except ValueError:
         problem = f"expected a revision, an ISO 8601 time or now, found {text!r}"
         raise ConfigError([Mistake(option, problem)]) from None

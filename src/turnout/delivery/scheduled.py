@@ -11,9 +11,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Final
 
+from turnout.base.clocks import parse_time
 from turnout.base.histogram import Histogram
 from turnout.base.untrusted import decimal
 from turnout.delivery.streams import Shares
@@ -325,7 +325,7 @@ class DelayLeader:
 def _due_of(message: Message) -> int | None:
     """Return the time of a message in microseconds since 1970; None if it has none."""
     with suppress(ValueError):
-        return round(datetime.fromisoformat(message.header(AT)).timestamp() * 1e6)
+        return round(parse_time(message.header(AT)).timestamp() * 1e6)
     return None
 
 

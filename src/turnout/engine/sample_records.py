@@ -11,7 +11,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from turnout.base.clocks import microseconds_since_epoch
+from turnout.base.clocks import microseconds_since_epoch, parse_time
 from turnout.base.terminal import guesses
 from turnout.base.untrusted import is_whole
 from turnout.codecs import Notation, TextNotation, notation_of
@@ -142,7 +142,7 @@ class _RecordReader:
         if isinstance(moment, int) and not isinstance(moment, bool) and abs(moment) < _MAX_MILLISECONDS:
             return moment * 1000
         try:
-            return _microseconds(moment if isinstance(moment, date) else datetime.fromisoformat(moment))
+            return _microseconds(moment if isinstance(moment, date) else parse_time(moment))
         except (TypeError, ValueError):
             self._wrong("timestamp", "ISO 8601 or milliseconds since 1970")
             return None

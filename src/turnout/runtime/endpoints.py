@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 
+from turnout.base.clocks import parse_time
 from turnout.base.untrusted import JsonMapping, JsonObject
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import ConfigError, Mistake, StreamError
@@ -725,11 +726,10 @@ def time_of(start: object, positions: str) -> datetime:
         ConfigError: it is none.
     """
     try:
-        moment = datetime.fromisoformat(str(start))
+        return parse_time(str(start))
     except ValueError:
         problem = f"expected earliest, latest, {positions} or an ISO time, found {start!r}"
         raise ConfigError([Mistake("to", problem)], what="bad offsets") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def adapter_of(endpoint: Endpoint) -> EndpointAdapter:

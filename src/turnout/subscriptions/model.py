@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Self, TypeVar, get_args
 
-from turnout.base.clocks import microseconds_since_epoch
+from turnout.base.clocks import microseconds_since_epoch, parse_time
 from turnout.base.untrusted import JsonMapping, JsonObject, decimal, is_whole
 from turnout.conditions import Condition, parse, with_ids
 from turnout.errors import ConfigError, SubscriptionInvalidError
@@ -94,8 +94,7 @@ def expiry_time(written: object) -> datetime:
     """
     if isinstance(written, str | date):
         with suppress(ValueError, OverflowError):
-            time = datetime.fromisoformat(str(written))
-            return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+            return parse_time(str(written)).astimezone(UTC)
     raise SubscriptionInvalidError(f"expires.at: expected an ISO 8601 time, found {written!r:.60}")
 
 
@@ -132,8 +131,7 @@ class Start:
         if is_whole(number, 1):
             return cls(number)
         try:
-            time = datetime.fromisoformat(str(written))
-            return cls(time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC))
+            return cls(parse_time(str(written)).astimezone(UTC))
         except (ValueError, OverflowError):
             raise SubscriptionInvalidError(f"from: {_EXPECTED}, found {written!r:.60}") from None
 

@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,28 @@ def record(stream: str, offset: int, topic: str) -> SampleRecord:
 
 def source(server: NatsServer, stream: str) -> NatsSource:
     return NatsSource.model_validate({"format": "nats", "servers": server.url, "stream": stream})
+
+
+@pytest.mark.usefixtures("far_zone")
+def test_starts_that_are_texts(nats_server: NatsServer, connection: Connection, stream: str) -> None:
+    """A time without a zone is UTC, as for a run; a sequence may be a text, and words have any case."""
+    with Publisher(connection) as publisher:
+        for number in range(3):
+            publisher.publish(f"{stream}.a", b"%d" % number)
+    now = datetime.now(UTC).replace(tzinfo=None)
+    starts = {
+        "an hour ago": (now - timedelta(hours=1)).isoformat(),
+        "in an hour": (now + timedelta(hours=1)).isoformat(),
+        "the second": "2",
+        "the end": "Latest",
+    }
+    block = source(nats_server, stream)
+    found = {
+        name: adapter_of(block.model_copy(update={"start": start})).sequences()[stream]
+        for name, start in starts.items()
+    }
+
+    assert found == {"an hour ago": 1, "in an hour": 4, "the second": 2, "the end": 4}
 
 
 def test_messages_that_lie_close_together_are_read_at_once(

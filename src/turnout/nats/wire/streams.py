@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from turnout.base.clocks import parse_duration
+from turnout.base.clocks import parse_duration, parse_time
 from turnout.base.untrusted import JsonMapping, JsonObject, decimal, is_whole
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.protocol.errors import (
@@ -511,10 +511,9 @@ def parse_position(text: str) -> StreamPosition | None:
         numbers = isinstance(table, dict) and all(map(is_whole, table.values()))
         return table if numbers else None
     try:
-        moment = datetime.fromisoformat(text)
+        return parse_time(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def parse_place(text: str) -> StreamPosition | None:

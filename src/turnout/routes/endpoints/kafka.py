@@ -93,7 +93,9 @@ class KafkaSource(_Kafka, Source):
 
     topics: KafkaTopics = Field(None, description="topics to read")
     topic_pattern: JavaPattern = Field(None, description="or a Java regular expression of topics")
-    start: KafkaStart = Field("earliest", description="earliest, latest, an ISO time or offsets by topic and partition")
+    start: KafkaStart = Field(
+        "earliest", description="earliest, latest, an ISO time (UTC without a zone), or offsets by topic and partition"
+    )
     end: str | JsonObject | None = None
     max_records_per_trigger: int | None = Field(None, gt=0)
     partitions: int | None = Field(None, gt=0, description="tasks that read at the same time, about")

@@ -87,7 +87,8 @@ class NatsSource(NatsEndpoint, Source):
 
     stream: StreamNames = Field(description="the name of the stream, or a list of names")
     start: StreamStart = Field(
-        "earliest", description="earliest, latest, a sequence, an ISO time, or a sequence for each stream"
+        "earliest",
+        description="earliest, latest, a sequence, an ISO time (UTC without a zone), or a sequence for each stream",
     )
     filter_subject: Filters = None
     max_records_per_trigger: int | None = Field(None, gt=0)

@@ -6,9 +6,10 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Self, TypeAlias
 
+from turnout.base.clocks import parse_time
 from turnout.base.untrusted import JsonMapping, JsonObject, decimal, is_whole
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.kafka.admin import KafkaAdmin, PartitionEnds, TopicInfo, TopicPartition
@@ -114,11 +115,10 @@ def position_of(value: object) -> KafkaPosition:
         if text.startswith("{"):
             offsets = json.loads(text)
             return offsets if isinstance(offsets, Mapping) else {}
-        moment = datetime.fromisoformat(text)
+        return parse_time(text)
     except ValueError:
         problem = f"expected earliest, latest, an ISO time or offsets by topic and partition, found {text!r:.60}"
         raise ConfigError([Mistake("start", problem)], what="bad offsets") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)

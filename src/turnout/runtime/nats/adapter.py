@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from turnout.base.untrusted import JsonMapping, JsonObject, is_whole
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from turnout.engine import Messages
     from turnout.engine.sample_records import SampleRecord
+    from turnout.nats.wire.streams import StreamPosition
     from turnout.records.published import Published, Refuse
     from turnout.routes.document import ScheduledPart
     from turnout.routes.webhooks import WebhooksPart
@@ -149,11 +150,9 @@ class NatsAdapter(EndpointAdapter):
 
     def sequences(self, start: Start | None = None) -> dict[str, int]:
         """Return the sequence of each stream that a start means now."""
-        from turnout.nats.wire.streams import resolve
+        from turnout.nats.wire.streams import position_of, resolve
 
-        position: Any = self._source.start if start is None else start
-        if isinstance(position, str) and position not in ("earliest", "latest"):
-            position = datetime.fromisoformat(position)
+        position = position_of("start", cast("StreamPosition", self._source.start if start is None else start))
         with self._opened() as connection:
             return {stream: resolve(connection, stream, position) for stream in self._source.streams}
 
