@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.nats.jetstream.support import fresh
 from turnout.conditions import kiwi
 from turnout.embedded import NatsServer, free_port
 from turnout.nats.wire import Connection, ConnectionOptions, create_stream, stream_info
+from turnout.runtime.nats.probe import NatsProbe
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.delivery_settings import DeliverySettings
 
@@ -217,6 +219,35 @@ def test_a_sample_that_fails_is_not_ok(
     assert (ended, sample["ok"], sample["warning"]) == (code, ok, ok)
     assert said in sample["detail"]
     assert "the route reads it" in sample["detail"]
+
+
+@pytest.mark.parametrize("parts", [1, 30])
+def test_a_sample_counts_failures_alike_however_it_arrives(
+    turnout: Turnout,
+    streams: tuple[Connection, str, str],
+    nats_server: NatsServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    parts: int,
+) -> None:
+    """The server sends it in parts of any size; the first twenty failures are told with their reasons."""
+    connection, source, out = streams
+    for _ in range(25):
+        connection.request(f"{source}.9", b"no json")
+    read = NatsProbe.latest
+
+    def in_parts(self: NatsProbe, stream: str, count: int) -> tuple[list[pa.RecordBatch], str]:
+        batches, detail = read(self, stream, count)
+        (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+        size = -(-len(whole) // parts)
+        return [whole.slice(begin, size) for begin in range(0, len(whole), size)], detail
+
+    monkeypatch.setattr(NatsProbe, "latest", in_parts)
+    more = f"deadLetter: {{topic: {out}.dead}}\nerrors: {{tolerance: all}}\n"
+    _, shown, _ = turnout("check", str(write(tmp_path, nats_server.url, source, more)), "--connect")
+
+    (line,) = (line for line in shown.splitlines() if " sample: " in line)
+    assert "; 9 more failed" in line
 
 
 def test_unmatched_records_are_no_failures(

@@ -253,8 +253,12 @@ class _Probing:
                 yield self._attempt(f"{probe.noun} {name}", partial(self._read, probe, name))
 
     def _read(self, probe: EndpointProbe, stream: str) -> str:
+        import pyarrow as pa
+
         batches, detail = probe.latest(stream, self.records)
-        self.batches += batches
+        if batches:
+            # As one: a batch shows its first failures in full, and records come in any number of them.
+            self.batches.append(pa.concat_batches(batches))
         return detail
 
     def _of_sink(self, name: str, sink: Sink, number: int) -> Iterator[Probed]:
