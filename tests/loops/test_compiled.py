@@ -142,6 +142,28 @@ def test_one_process_compiles_at_a_time(folder: Path, monkeypatch: pytest.Monkey
     assert cache_is_filled()
 
 
+def test_python_has_its_own_turn_of_threads_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where two threads compile, of which the second begins before the first has ended."""
+    before, turns, begun = sys.getswitchinterval(), [], threading.Semaphore(0)
+
+    def compile_loops() -> None:
+        turns.append(sys.getswitchinterval())
+        begun.release()
+        # The other one, if nothing keeps it from beginning.
+        begun.acquire(timeout=0.2)
+        begun.acquire(timeout=0.2)
+
+    monkeypatch.setattr(module, "compile_loops", compile_loops)
+    threads = [threading.Thread(target=module._compile_beside_others) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert max(turns) < before
+    assert sys.getswitchinterval() == before
+
+
 def test_damaged_cache_is_compiled_anew(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

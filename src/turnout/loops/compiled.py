@@ -399,12 +399,14 @@ def compile_in_background() -> None:
 
 def _compile_beside_others() -> None:
     """Compile the loops while other threads compute: after each read of a file this one waits for their turn to end."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_SHORT_TURN_SECONDS)
-    try:
-        compile_loops()
-    finally:
-        sys.setswitchinterval(before)
+    # One at a time: another one would take the short turn for the one to restore.
+    with _lock:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(_SHORT_TURN_SECONDS)
+        try:
+            compile_loops()
+        finally:
+            sys.setswitchinterval(before)
 
 
 def fill_cache(progress: Callable[[], None] = lambda: None) -> None:
