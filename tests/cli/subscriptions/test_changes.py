@@ -387,6 +387,16 @@ def test_an_export_that_fails_leaves_the_one_before(turnout, tmp_path, monkeypat
     assert sorted(tmp_path.glob("all.jsonl*")) == [tmp_path / "all.jsonl"]
 
 
+def test_an_export_to_a_link_is_written_where_it_points(turnout, tmp_path):
+    """The link stays."""
+    created(turnout, "--has", "k=v", "--to", "d")
+    (tmp_path / "latest.jsonl").symlink_to("all.jsonl")
+
+    assert turnout("subscriptions", "export", "latest.jsonl") == (0, "", "1 written\n")
+    assert (tmp_path / "latest.jsonl").is_symlink()
+    assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 1
+
+
 @contextmanager
 def serving(*arguments: str, **environment: str):
     """A server process, its port, and what it wrote to standard error."""

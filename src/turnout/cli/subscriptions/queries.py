@@ -217,7 +217,7 @@ def _writing(file: str) -> Iterator[IO[str]]:
             yield opened
     else:
         # An export that fails leaves the file of before.
-        with new_file(path) as raw:
+        with new_file(path.resolve()) as raw:
             text = io.TextIOWrapper(raw, encoding="utf-8")
             yield text
             text.detach()
