@@ -146,6 +146,7 @@ class RouteReader:
         scheduled = self._scheduled(checked)
         self._destinations(checked, table, scheduled)
         self._unused(checked, chain, table)
+        self._clusters(checked, table)
         self._transactions(checked)
         self._tables(checked, chain, key.schema, value.schema)
         self._spark(checked)
@@ -546,13 +547,6 @@ class RouteReader:
                 topics = f"{', '.join(read[:_SHOWN_TOPICS])}{', …' if len(read) > _SHOWN_TOPICS else ''}"
                 self._warn(("mappings", source), f"takes no record: the source reads {topics}")
 
-        clusters = dict.fromkeys(name for mapping in table.mappings for name in mapping.groups if name)
-        if checked.cluster and checked.cluster not in clusters:
-            others = f": there are destinations for {', '.join(clusters)}" if clusters else ""
-            self._warn(("cluster",), f"no mapping has a destination for this cluster{others}")
-        elif clusters and not checked.cluster:
-            problem = f"destinations for {', '.join(clusters)} are never chosen: set the route's cluster"
-            self._warn(("mappings",), problem)
         if is_known and checked.subscriptions is None:
             named = [one.destination for mapping in table.mappings for one in mapping.destinations]
             named += [checked.dead_letter.topic] if checked.dead_letter else []
@@ -565,6 +559,16 @@ class RouteReader:
             for name in islice(sinks, 1, None):
                 if name not in held and not any(text.startswith(f"{name}:") for text in named):
                     self._warn(("sinks", name), f"gets no message: no mapping has a destination {name}:TOPIC")
+
+    def _clusters(self, checked: RouteDocument, table: MappingTable) -> None:
+        """Warn of a cluster that no mapping has, and of destinations for clusters without one."""
+        clusters = dict.fromkeys(name for mapping in table.mappings for name in mapping.groups if name)
+        if checked.cluster and checked.cluster not in clusters:
+            others = f": there are destinations for {', '.join(clusters)}" if clusters else ""
+            self._warn(("cluster",), f"no mapping has a destination for this cluster{others}")
+        elif clusters and not checked.cluster:
+            problem = f"destinations for {', '.join(clusters)} are never chosen: set the route's cluster"
+            self._warn(("mappings",), problem)
 
     def _warn(self, path: Path, problem: str) -> None:
         """Note a warning at *path*."""
