@@ -93,7 +93,6 @@ OF_OTHERS = {
     "nats/jetstream/config.py": "nats-server writes zones",
     "nats/protocol/positions.py": "a zone is added",
     "nats/wire/records.py": "a zone is added",
-    "routes/values.py": "whether it is a time",
     "runtime/nats/adapter.py": "a zone is added",
     "spark/running/counts.py": "Spark writes zones",
     "subscriptions/destinations.py": "a zone is demanded",

@@ -120,7 +120,11 @@ def parse_time(text: str) -> datetime:
     >>> parse_time("2026-12-01T08:30").isoformat(), parse_time("2026-12-01T08:30+01:00").isoformat()
     ('2026-12-01T08:30:00+00:00', '2026-12-01T08:30:00+01:00')
     """
-    moment = datetime.fromisoformat(text)
+    return with_zone(datetime.fromisoformat(text))
+
+
+def with_zone(moment: datetime) -> datetime:
+    """Return the time; one without a zone gets UTC."""
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
@@ -153,5 +157,5 @@ def microseconds_since_epoch(moment: datetime) -> Microseconds:
     >>> microseconds_since_epoch(datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
     -1
     """
-    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
+    since = with_zone(moment) - EPOCH
     return Microseconds((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from ctypes import c_float
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo
 
 import msgspec
 
-from turnout.base.clocks import EPOCH, MILLISECONDS_PER_DAY
+from turnout.base.clocks import EPOCH, MILLISECONDS_PER_DAY, microseconds_since_epoch
 from turnout.base.startup import np
 from turnout.loops import times
 from turnout.records import BigInt, Moment, Schema
@@ -42,8 +42,7 @@ _offset = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)
 
 def moment_of(time: datetime) -> Moment:
     """Return the moment of a time; one without a zone is in UTC."""
-    since = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - EPOCH
-    return Moment(since.days * MILLISECONDS_PER_DAY + since.seconds * 1000 + since.microseconds // 1000)
+    return Moment(microseconds_since_epoch(time) // 1000)
 
 
 def day_of(day: date) -> Moment:

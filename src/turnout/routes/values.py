@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import Annotated
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator
 
+from turnout.base.clocks import parse_time
 from turnout.base.terminal import did_you_mean, nearest
 from turnout.base.untrusted import JsonObject, decimal, is_whole
 from turnout.errors import SubjectError
@@ -148,7 +148,7 @@ def _sequence(number: int) -> None:
 
 def _moment(text: str) -> None:
     try:
-        datetime.fromisoformat(text.strip())
+        parse_time(text.strip())
     except ValueError:
         expected = "earliest, latest, a sequence, an ISO time or a block of a sequence for each stream"
         raise ValueError(f"found {text!r}, expected {expected}{did_you_mean(text, _PLACES)}") from None
@@ -161,7 +161,7 @@ def _kafka_start(start: str | JsonObject) -> str | JsonObject:
                 raise ValueError(f"{topic}: found {offsets!r}, expected an offset for each partition, -2 for earliest")
     elif start not in _PLACES:
         try:
-            datetime.fromisoformat(start.strip())
+            parse_time(start.strip())
         except ValueError:
             expected = "earliest, latest, an ISO time or a block of offsets by topic and partition"
             raise ValueError(f"found {start!r}, expected {expected}{did_you_mean(start, _PLACES)}") from None

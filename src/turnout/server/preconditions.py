@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Final
 
@@ -18,6 +18,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from turnout.base.clocks import with_zone
 from turnout.errors import ConfigError, Mistake
 from turnout.server.errors import StaleError, problem
 
@@ -253,4 +254,4 @@ def _time(text: str) -> datetime | None:
         time = parsedate_to_datetime(text)
     except ValueError:
         return None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+    return with_zone(time)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Self, TypeVar, get_args
 
-from turnout.base.clocks import microseconds_since_epoch, parse_time
+from turnout.base.clocks import microseconds_since_epoch, parse_time, with_zone
 from turnout.base.untrusted import JsonMapping, JsonObject, decimal, is_whole
 from turnout.conditions import Condition, parse, with_ids
 from turnout.errors import ConfigError, SubscriptionInvalidError
@@ -45,8 +45,7 @@ class Expiry:
     def __post_init__(self) -> None:
         if self.by not in _CLOCKS:
             raise SubscriptionInvalidError(f"expires.by: expected {' or '.join(_CLOCKS)}, found {self.by!r:.60}")
-        zoned = self.at.astimezone(UTC) if self.at.tzinfo else self.at.replace(tzinfo=UTC)
-        object.__setattr__(self, "at", zoned)
+        object.__setattr__(self, "at", with_zone(self.at).astimezone(UTC))
 
     @classmethod
     def from_mapping(cls, mapping: object) -> Self:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from turnout.base.clocks import parse_duration, parse_time
+from turnout.base.clocks import parse_duration, parse_time, with_zone
 from turnout.base.untrusted import JsonMapping, JsonObject, decimal, is_whole
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.protocol.errors import (
@@ -541,9 +541,8 @@ def position_of(option: str, written: StreamPosition) -> StreamPosition:
     Raises:
         ConfigError: the text names none.
     """
-    if isinstance(written, datetime) and written.tzinfo is None:
-        # Times without a zone are UTC, as everywhere in turnout.
-        return written.replace(tzinfo=UTC)
+    if isinstance(written, datetime):
+        return with_zone(written)
     if not isinstance(written, str):
         return written
     position = parse_place(written.strip())

@@ -7,12 +7,11 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
-from turnout.base.clocks import parse_time
+from turnout.base.clocks import microseconds_since_epoch, parse_time
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Int32, Moment, Positions, Schema, group
 from turnout.records.schema import TIMESTAMP
@@ -64,11 +63,9 @@ def _one(value: DynamicValue) -> DynamicValue:
 def _date(value: Bson) -> Bson:
     if value.type == "string":
         try:
-            moment = parse_time(value.value)
+            return Bson("date", microseconds_since_epoch(parse_time(value.value)) // 1000)
         except ValueError:
             raise RecordError(f"expected a date of ISO 8601 in $date, found {value.value!r:.60}") from None
-        elapsed = moment - datetime(1970, 1, 1, tzinfo=UTC)
-        return Bson("date", elapsed.days * 86_400_000 + elapsed.seconds * 1000 + elapsed.microseconds // 1000)
     return Bson("date", _integer(value, 63))
 
 
