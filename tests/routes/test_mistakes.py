@@ -295,6 +295,34 @@ def test_a_part_that_another_one_leaves_without_effect_is_told(
 
 
 @pytest.mark.parametrize(
+    ("stage", "sink", "policy", "warned"),
+    [
+        ({"type": "InsertHeader", "header": "Nats-TTL", "value.literal": "1h"}, {}, "deadLetter", "leaves out unless"),
+        ({"type": "HeaderFrom$Value", "fields": "id", "headers": "nats-msg-id", "operation": "copy"}, {}, "deadLetter",
+         "leaves out unless"),
+        ({"type": "Set", "fields": "{headers.Nats-Rollup: '\"sub\"'}"}, {}, "deadLetter", "leaves out unless"),
+        ({"type": "InsertHeader", "header": "Nats-TTL", "value.literal": "1h"}, {"forwardHeaders": ["nats-ttl"]},
+         "deadLetter", ""),
+        ({"type": "InsertHeader", "header": "Nats-TTL", "value.literal": "1h"}, {"format": "kafka"}, "deadLetter", ""),
+        ({"type": "InsertHeader", "header": "order id", "value.literal": "1"}, {}, "deadLetter", "makes its records"),
+        ({"type": "InsertHeader", "header": "", "value.literal": "1"}, {}, "drop", "is left out for a sink"),
+        ({"type": "InsertHeader", "header": "order id", "value.literal": "1"}, {"format": "kafka"}, "deadLetter", ""),
+        ({"type": "InsertHeader", "header": "Order-Id", "value.literal": "1"}, {}, "deadLetter", ""),
+    ],
+)  # fmt: skip
+def test_a_header_that_a_sink_does_not_write_is_told(
+    stage: dict[str, object], sink: dict[str, object], policy: str, warned: str
+) -> None:
+    """The messages would be without it, or dead letters."""
+    errors = {"badHeaders": policy, "tolerance": "all"}
+    end = {**END, "servers": "nats://127.0.0.1:4333", **sink}
+    parts = {"value": {"format": "json"}, "sink": end, "transforms": [stage], "errors": errors}
+    parts["deadLetter"] = {"topic": "dead"}
+    warnings = Route.parse(yaml.safe_dump({**BASE, **parts})).warnings
+    assert [warned in warning.problem for warning in warnings] == ([True] if warned else [])
+
+
+@pytest.mark.parametrize(
     ("stage", "warned"),
     [
         ({"type": "Filter"}, "drops every record"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -16,6 +16,7 @@ from turnout.base.terminal import nearest
 from turnout.base.untrusted import decimal
 from turnout.codecs import Converters, Format, codec_of, converters_of
 from turnout.errors import MOST_MISTAKES, ConfigError, Mistake, SubjectError
+from turnout.nats.protocol.headers import NAME_RULE, UNFIT_NAME, instructs_server
 from turnout.records import Schema
 from turnout.records.types import DynamicValue
 from turnout.routes.connector import Connector
@@ -53,7 +54,7 @@ from turnout.subjects.mapping_readers import mapping_warnings
 from turnout.subjects.pattern import FULL, PARTIAL, Rights, collide, is_subset
 from turnout.subscriptions.destinations import is_webhook, split_timing
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
-from turnout.transforms.base import Side
+from turnout.transforms.base import Side, Transform
 from turnout.transforms.chain import DottedName
 from turnout.transforms.schemas import removed_fields, unmet_topics, useless_stages
 
@@ -137,9 +138,9 @@ class RouteReader:
             return None
         self._fields(checked, chain, (key.schema, value.schema), self._unread(transforms, converters))
         self._chain_warnings(checked, chain, {Side.KEY: key.schema, Side.VALUE: value.schema})
-        self._attributes(checked, chain)
         self._dead_letter(checked)
         policy = checked.errors.policy(chain.errors) if checked.errors else chain.errors
+        self._attributes(checked, chain, policy)
         self._errors(checked, policy)
         self._feeds(checked)
         self._webhooks(checked)
@@ -379,21 +380,13 @@ class RouteReader:
                     self.mistakes.append(Mistake(path, problem, self._line("transforms", path)))
         self.warnings += [Mistake(f"tables.{name}", "no expression looks it up") for name in sorted(unused)]
 
-    def _attributes(self, checked: RouteDocument, chain: Chain) -> None:
-        """Warn of stages that set what a sink does not write."""
+    def _attributes(self, checked: RouteDocument, chain: Chain, policy: ErrorPolicy) -> None:
+        """Warn of stages that set what a sink does not write; tell of keys that none does."""
         sinks = [sink for sink in (*(checked.sinks or {}).values(), checked.sink) if sink is not None]
+        if isinstance(checked.source, KafkaSource) and not any(sink.takes_keys for sink in sinks):
+            self.notes.append("keys are left out: keyHeader of a sink of format nats names a header for them")
         for stage in chain.stages:
-            problem = ""
-            if stage.transform.sets_time and any(isinstance(sink, NatsSink) for sink in sinks):
-                problem = (
-                    "sets the timestamp, and messages of NATS have the time at which the server stores them: "
-                    "only later stages see it, and they can write it into a header or a field"
-                )
-            elif stage.transform.sets_partition and not any(
-                isinstance(sink, KafkaSink) and sink.partition_by == "record" for sink in sinks
-            ):
-                problem = "sets the partition, which the sink chooses itself: set its partitionBy to record"
-            if problem:
+            for problem in _unwritten(stage.transform, sinks, policy):
                 path = _under("transforms", stage.path.rstrip("."))
                 self.warnings.append(Mistake(path, f"{stage.name} {problem}", self._line("transforms", path)))
 
@@ -707,6 +700,26 @@ def _connectors_dead_letter(policy: ErrorPolicy) -> DeadLetterPart | None:
         return None
     properties = {"topic": policy.dead_letter_topic, "contextHeaders": policy.dead_letter_headers}
     return DeadLetterPart.model_validate(properties)
+
+
+def _unwritten(transform: Transform, sinks: Sequence[Sink], policy: ErrorPolicy) -> Iterator[str]:
+    """Yield why what a transform sets is not written by some sink; a header, by none for which it has a meaning."""
+    servers = [sink for sink in sinks if isinstance(sink, NatsSink)]
+    if transform.sets_time and servers:
+        yield (
+            "sets the timestamp, and messages of NATS have the time at which the server stores them: "
+            "only later stages see it, and they can write it into a header or a field"
+        )
+    if transform.sets_partition and not any(
+        isinstance(sink, KafkaSink) and sink.partition_by == "record" for sink in sinks
+    ):
+        yield "sets the partition, which the sink chooses itself: set its partitionBy to record"
+    for name in dict.fromkeys(transform.set_headers() if servers else ()):
+        if UNFIT_NAME.search(name):
+            effect = "is left out" if policy.bad_headers == "drop" else "makes its records fail"
+            yield f"sets the header {name!r}, which {effect} for a sink of format nats: {NAME_RULE}"
+        elif instructs_server(name) and not any(name.lower() in sink.instructions for sink in servers):
+            yield f"sets the header {name!r}, which a sink of format nats leaves out unless its forwardHeaders name it"
 
 
 def _under(key: str, inner: str) -> str:

@@ -294,6 +294,10 @@ class Transform:
         """Return the headers that the options name and the transform reads or drops, each with its option."""
         return ()
 
+    def set_headers(self) -> Iterable[str]:
+        """Return the names of the headers that it sets, as far as its options say them."""
+        return (move.target[1] for move in self.moves() or () if move.target[0] == HEADERS and len(move.target) > 1)
+
     def named_tables(self) -> Iterator[tuple[str, str]]:
         """Yield the tables whose rows it looks up, each with the field of the row, "" for the whole row."""
         yield from ()

@@ -146,6 +146,10 @@ class Set(Transform):
         """See `Transform.sets_time`."""
         return any(one.path[0] == _TIMESTAMP for one in self.assignments)
 
+    def set_headers(self) -> list[str]:
+        """See `Transform.set_headers`."""
+        return [one.path[1] for one in self.assignments if one.path[0] == HEADERS]
+
     def named_fields(self) -> Iterator[NamedField]:
         """Yield the fields that the expressions name, so that a mistyped one is found before the run."""
         for path in sorted({path for one in self.assignments for path in one.expression.references.paths}):

@@ -356,6 +356,10 @@ class InsertHeader(Transform):
         """Parse the literal, once for all records."""
         return cls(side, options["header"], parse_literal(options["value.literal"]))
 
+    def set_headers(self) -> tuple[str, ...]:
+        """See `Transform.set_headers`."""
+        return (self.header,)
+
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Append one header to each record, with the same value for all."""
         assert self.literal is not None
