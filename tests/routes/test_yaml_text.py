@@ -134,3 +134,44 @@ def test_a_key_that_is_no_text() -> None:
 
     assert path == "[1]"
     assert "found 1, expected a name" in problem
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("NO", "false"),
+        ("on", "true"),
+        ("1.10", "1.1"),
+        ("007", "7"),
+        ("12:30:00", "45000"),
+        ("0x1F", "31"),
+        ("1_000", "1000"),
+        ("12345678901234567890.12", "1.2345678901234567e+19"),
+        ("'NO'", ""),
+        ("true", ""),
+        ("False", ""),
+        ("17", ""),
+        ("-1.5", ""),
+        ("1e3", ""),
+        ("2026-01-01", ""),
+        ("Norway", ""),
+    ],
+)
+def test_an_option_that_yaml_reads_as_something_else(written: str, read: str) -> None:
+    """Options are texts, and `NO` is a country."""
+    stage = f"transforms:\n  - type: InsertHeader\n    header: h\n    value.literal: {written}\n"
+
+    found = [(warning.problem, warning.line) for warning in Route.parse(SMALL + stage, {}).warnings]
+
+    told = f"found {written}, which YAML reads as {read}: put it in quotes if its text is meant"
+    assert found == ([(told, SMALL.count("\n") + 4)] if read else [])
+
+
+def test_where_a_value_is_no_text() -> None:
+    """Switches and numbers of turnout are read as YAML has them; a secret is not shown."""
+    parts = "errors: {tolerance: all, log: yes}\ntrigger: {latency: low}\nspark: {spark.ssl.keyPassword: 0711}\n"
+
+    (warning,) = Route.parse(SMALL + parts, {}).warnings
+
+    assert "0711" not in str(warning)
+    assert warning.line == SMALL.count("\n") + 3

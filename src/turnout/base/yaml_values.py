@@ -30,6 +30,7 @@ _MAX_NUMBER = 400
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _NUMBERS = frozenset(("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"))
 _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq"))
+_DOCUMENT_START = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 if TYPE_CHECKING:
@@ -94,6 +95,28 @@ def load(text: str, *, max_depth: int = _MAX_DEPTH, with_tags: bool = False) -> 
         path, mark = repeated
         raise yaml.MarkedYAMLError(problem=f"{path} occurs twice in its mapping", problem_mark=mark)
     return construct(node)
+
+
+def load_all(text: str) -> list[Any]:
+    r"""Load the documents of a text, as of Kubernetes, without empty ones; see `load`.
+
+    Raises:
+        yaml.MarkedYAMLError: one is no YAML, or beyond the bounds; nothing else is raised.
+
+    >>> load_all("# two\n---\na: 1\n--- {b: 2}\n")
+    [{'a': 1}, {'b': 2}]
+    """
+    documents, lines = [], 0
+    for part in _DOCUMENT_START.split(text):
+        try:
+            documents.append(load(part))
+        except yaml.MarkedYAMLError as failure:
+            at = failure.problem_mark
+            if at is None:
+                raise
+            raise _error(yaml.Mark("", 0, lines + at.line, at.column, None, 0), str(failure.problem)) from failure
+        lines += part.count("\n")
+    return [document for document in documents if document is not None]
 
 
 def repeated_key(root: yaml.Node | None) -> tuple[str, yaml.Mark] | None:

@@ -19,6 +19,7 @@ import yaml
 
 from turnout.base.terminal import did_you_mean, nearest
 from turnout.base.untrusted import is_text
+from turnout.base.yaml_values import load_all, position_of
 from turnout.errors import ConfigError, Mistake, shortened
 from turnout.routes.variables import Variables, properties
 from turnout.transforms.config import OPTIONS as POLICY_OPTIONS
@@ -258,11 +259,10 @@ def _of_properties(text: str, file: Path) -> Mapping[str, str]:
 def _documents(text: str, file: Path) -> list[object]:
     """Return the documents of a file of YAML."""
     try:
-        return list(yaml.safe_load_all(text))
-    except (yaml.YAMLError, RecursionError, ValueError) as failure:
-        where = getattr(failure, "problem_mark", None)
-        at = "" if where is None else f", line {where.line + 1}"
-        raise ConfigError([Mistake("", f"{file}{at}: not YAML: {getattr(failure, 'problem', failure)}")]) from None
+        return load_all(text)
+    except yaml.YAMLError as failure:
+        problem, line = position_of(failure)
+        raise ConfigError([Mistake("", f"{file}{f', line {line}' if line else ''}: not YAML: {problem}")]) from None
 
 
 def _resources(documents: Sequence[object], file: Path) -> list[Mapping[str, object]]:

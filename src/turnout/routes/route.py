@@ -172,6 +172,7 @@ class Route:
         values = Variables(os.environ if variables is None else variables, folder, limits)
         reader = RouteReader(values.fill_in(written.value), written.lines, folder, values)
         reader.mistakes += written.mistakes
+        reader.warnings += written.warnings
         refused = [] if limits is None else list(limits.mistakes(reader.document, folder))
         # A file that may not be named is not read.
         route = None if refused else reader.read(cls)

@@ -17,6 +17,7 @@ import yaml
 from turnout.base.untrusted import JsonObject
 from turnout.base.yaml_values import compose, construct, position_of
 from turnout.errors import Mistake, RouteError
+from turnout.secrets import is_secret
 
 Document: TypeAlias = JsonObject
 """Unchecked block of YAML or JSON."""
@@ -68,11 +69,13 @@ class YamlText:
         value: None, a text, a number, a list or a dict.
         lines: the line, from 1, on which each path begins.
         mistakes: duplicate keys of one mapping.
+        warnings: values among Connect's or Spark's options, which are texts, that YAML reads as something else.
     """
 
     value: object
     lines: dict[Path, int]
     mistakes: tuple[Mistake, ...]
+    warnings: tuple[Mistake, ...] = ()
 
     @classmethod
     def parse(cls, text: str, *, what: str) -> YamlText:
@@ -91,7 +94,8 @@ class YamlText:
                 return cls(None, {}, ())
             # Before the values are made: that moves what merge keys name into the mappings.
             lines, mistakes = _lines(root)
-            return cls(construct(root), lines, mistakes)
+            value = construct(root)
+            return cls(value, lines, mistakes, tuple(_misread(root, value, lines)))
         except yaml.YAMLError as failure:
             problem, line = position_of(failure)
             raise RouteError([Mistake("", f"not YAML: {problem}", line)], what=what) from failure
@@ -109,6 +113,35 @@ def _lines(root: yaml.Node) -> tuple[dict[Path, int], tuple[Mistake, ...]]:
             mistakes.append(Mistake(dotted(path), f"occurs twice, first on line {lines[path]}", line))
         lines.setdefault(path, line)
     return lines, tuple(mistakes)
+
+
+_OPTIONS = frozenset({"transforms", "predicates", "spark", "options", "security", "catalog"})
+
+
+def _misread(root: yaml.Node, value: object, lines: dict[Path, int]) -> Iterator[Mistake]:
+    """Yield a warning for each option whose text differs from that of the value that YAML 1.1 reads.
+
+    They are words for true and false, numbers with zeros at an end, in base 8, 16 or 60, and with more digits than a
+    double has.
+    """
+    for path, text, read in _plain_values(root, value, ()):
+        is_option = not _OPTIONS.isdisjoint(path) and path[0] != "tests" and path[-1] != "negate"
+        if is_option and read not in (text.removeprefix("+"), text.lower()):
+            is_shown = not is_secret(str(path[-1]))
+            found = f"{text}, which YAML reads as {read}" if is_shown else "a value that YAML reads otherwise"
+            yield Mistake(dotted(path), f"found {found}: put it in quotes if its text is meant", line_of(lines, path))
+
+
+def _plain_values(node: yaml.Node, value: object, path: Path) -> Iterator[tuple[Path, str, str]]:
+    """Yield path, text and the text of what is read for each number, true and false that is not in quotes."""
+    if isinstance(node, yaml.MappingNode) and isinstance(value, dict):
+        for key, item in node.value:
+            yield from _plain_values(item, value.get(key.value), (*path, str(key.value)))
+    elif isinstance(node, yaml.SequenceNode) and isinstance(value, list):
+        for number, (item, one) in enumerate(zip(node.value, value, strict=True)):
+            yield from _plain_values(item, one, (*path, number))
+    elif isinstance(node, yaml.ScalarNode) and isinstance(value, int | float) and not node.style:
+        yield path, node.value, str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def decoded(content: bytes, *, what: str) -> str:

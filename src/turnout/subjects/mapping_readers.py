@@ -257,9 +257,9 @@ def _yaml_document(text: str) -> ConfigBlock:
     """Return the document of a text; of several, those of NACK as a list of Kubernetes."""
     import yaml
 
-    from turnout.base.yaml_values import load
+    from turnout.base.yaml_values import load_all
 
-    documents = [load(part) for part in re.split(r"^---[^\n]*$", text, flags=re.MULTILINE) if part.strip()]
+    documents = load_all(text)
     found = [one for one in documents if isinstance(one, dict)]
     if len(found) != len(documents) or not found:
         raise yaml.MarkedYAMLError(problem="expected a block of mappings")

@@ -409,6 +409,11 @@ def test_a_resource_of_strimzi(tmp_path) -> None:
     ("text", "problem"),
     [
         ("a: [", "not YAML"),
+        (
+            "a: 1\n---\nkind: KafkaConnector\nspec: {tasksMax: 1, tasksMax: 2}",
+            "line 4: not YAML: spec.tasksMax occurs twice",
+        ),
+        ("a: [*b]\nb: &b 1", "undefined alias"),
         ("kind: Kafka", "kind KafkaConnector or KafkaMirrorMaker2, found Kafka"),
         ("- 1", "expected an object"),
         ("---\na: 1\n---\nb: 2", "found none"),
