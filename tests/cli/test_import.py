@@ -297,6 +297,7 @@ def test_the_parts_of_a_stream(turnout, tmp_path) -> None:
     assert (code, republish) == (0, 0)
     assert (source.source.options()["stream"], source.sinks[""].options()["stream"]) == ("EU", "ALL")
     assert source.mappings.apply("orders.1") == "eu.1"
+    assert (source.source.filters, other.source.filters) == (("orders.>",), ("all.*",))
     assert (other.source.options()["stream"], other.mappings.apply("all.x")) == ("ALL", "live.x")
     assert "left   config.republish: another part of the stream: --account names the one" in err
     assert turnout("import", "nats", "info", "--account", "mirror")[0] == 2

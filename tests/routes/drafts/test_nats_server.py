@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,55 @@ def test_what_depends_on_the_servers_version(tmp_path) -> None:
     told = "'*bar' has a token that only starts with *"
     assert [part.why.startswith(told) for part in draft.left if part.name == "accounts.SHOP.mappings"] == [False, True]
     assert [warning for warning in route.warnings if told in warning.problem] != []
+
+
+EU = {"name": "EU", "subject_transforms": [{"src": "orders.>", "dest": "eu.>"}, {"src": "stock.*", "dest": "s.$1"}]}
+
+
+@pytest.mark.parametrize(
+    ("part", "expected", "lost"),
+    [
+        ({"sources": [EU]}, {"filterSubject": ["orders.>", "stock.*"]}, []),
+        ({"sources": [{**EU, "opt_start_seq": 17, "external": {"api": "$JS.hub.API", "deliver": "d"}}]},
+         {"filterSubject": ["orders.>", "stock.*"], "start": 17, "domain": "hub"}, []),
+        ({"sources": [EU, {"name": "EU", "filter_subject": "orders.eu.>", "opt_start_seq": 5}, {"name": "US"}]},
+         {"filterSubject": ["orders.>", "stock.*"]}, ["config.sources.EU"]),
+        ({"sources": [EU, {"name": "EU"}]}, {}, []),
+        ({"mirror": {"name": "EU", "filter_subject": "orders.>", "opt_start_time": "2026-01-01T00:00:00Z",
+                     "external": {"api": "from.EU.API"}}},
+         {"filterSubject": ["orders.>"], "start": "2026-01-01T00:00:00Z", "apiPrefix": "from.EU.API"}, []),
+        ({"republish": {"src": "all.*", "dest": "live.$1", "headers_only": True}}, {"filterSubject": ["all.*"]},
+         ["config.republish.headers_only"]),
+        ({"republish": {"dest": "live.>"}}, {}, []),
+        ({"subject_transform": {"src": "all.*", "dest": "kept.$1"}}, {}, []),
+    ],
+)  # fmt: skip
+def test_what_a_part_of_a_stream_takes(tmp_path, part, expected, lost) -> None:
+    """A route has the same messages as the server takes for it, and says what it cannot have."""
+    file = tmp_path / "stream.json"
+    file.write_text(json.dumps({"name": "ALL", "subjects": ["all.>"], **part}))
+
+    draft = draft_of_server(file)
+
+    stream = "EU" if {"sources", "mirror"} & part.keys() else "ALL"
+    server = {"format": "nats", "servers": "${NATS_URL:-nats://127.0.0.1:4222}"}
+    assert draft.document["source"] == {**server, "stream": stream, **expected}
+    assert [one.name for one in draft.left if draft.word(one) == "lost"] == lost
+    assert ("config.sources.US" in left(draft)) == ("US" in str(part))
+    assert draft.mistakes(draft.text("")) == ()
+
+
+def test_a_stream_that_is_read_elsewhere(tmp_path) -> None:
+    """With an address the filters stay, and a topic of Kafka has none."""
+    file = tmp_path / "stream.json"
+    file.write_text(json.dumps({"name": "ALL", "sources": [EU]}))
+
+    other = part_of(draft_of_server(file, source=source_of("nats://h/COPY")), "source")
+    kafka = draft_of_server(file, source=source_of("kafka://h:9092/eu"))
+
+    assert (other["stream"], other["filterSubject"]) == ("COPY", ["orders.>", "stock.*"])
+    assert "filterSubject" not in part_of(kafka, "source")
+    assert kafka.lossy
 
 
 def test_other_resources_of_nack(tmp_path) -> None:

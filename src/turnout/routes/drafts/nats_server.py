@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from turnout.errors import ConfigError, Mistake
-from turnout.routes.drafts.route_draft import Adoption, Draft, Omission, named_after, route_name
+from turnout.routes.drafts.route_draft import Adoption, Draft, Loss, Omission, named_after, route_name
 from turnout.routes.yaml_text import Document
 from turnout.subjects import load_document, mappings_from_claim, mappings_in
 from turnout.subjects.mapping_readers import (
@@ -18,6 +19,7 @@ from turnout.subjects.mapping_readers import (
     stream_mappings,
     stream_of_document,
 )
+from turnout.subjects.pattern import FULL, is_subset
 
 _ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - addresses of a server, not ours
 _REASONS = {
@@ -81,6 +83,12 @@ def _other_resources(document: Mapping[str, object]) -> Iterator[Omission]:
 
 
 _STREAM_PARTS = ("subject_transform", "mirror", "sources", "republish")
+_DOMAIN = re.compile(r"\$JS\.([^.]+)\.API")
+_READ = frozenset({
+    "name", "src", "dest", "subject_transforms", "filter_subject", "opt_start_seq", "opt_start_time", "external",
+    "external_api_prefix", "external_deliver_prefix",
+})  # fmt: skip
+"""Parts of a mirror, a source, or a transform that a route has a counterpart of, or needs none of."""
 
 
 def _draft_of_stream(
@@ -89,27 +97,73 @@ def _draft_of_stream(
     """Return the route that maps subjects as a part of a stream does."""
     chosen, mappings = stream_mappings(stream, part)
     own = str(stream.get("name"))
+    path = f"config.{chosen}" if chosen in _STREAM_PARTS else f"config.sources.{chosen}"
+    several = stream.get("sources")
+    sources = [one for one in several if isinstance(one, Mapping)] if isinstance(several, list) else []
+    found = stream.get(chosen) if chosen in _STREAM_PARTS else [one for one in sources if one.get("name") == chosen]
+    entries = [one for one in (found if isinstance(found, list) else [found]) if isinstance(one, Mapping)]
     server: Document = {"format": "nats", "servers": "${NATS_URL:-nats://127.0.0.1:4222}"}
-    ends = {**server, "stream": own}, server
-    note = "still the stream's: take it out there, or it applies twice"
-    path = f"config.{chosen}"
+    ends, note = ({**server, "stream": own}, server), "take it out there, or it applies twice"
     if chosen not in ("subject_transform", "republish"):
-        mirror = stream.get("mirror")
-        read = str(mirror.get("name")) if chosen == "mirror" and isinstance(mirror, Mapping) else chosen
-        ends = {**server, "stream": read}, {**server, "stream": own}
-        note = f"still the stream's: take it out there, and let {own} have the subjects that the route sends to"
-        path = path if chosen == "mirror" else f"config.sources.{chosen}"
-    left = [Omission(path, note), Omission("source.servers", "a guess: set the variable NATS_URL, or give --from")]
-    others = [other for other in _STREAM_PARTS if stream.get(other) and not path.startswith(f"config.{other}")]
-    left += [Omission(f"config.{other}", "another part of the stream: --account names the one") for other in others]
+        ends = {**server, "stream": str(entries[0].get("name"))}, {**server, "stream": own}
+        note = f"take it out there, and let {own} have the subjects that the route sends to"
+    taken = [Adoption(path, "mappings")]
+    left = [
+        Omission(path, f"still the stream's: {note}"),
+        Omission("source.servers", "a guess: set the variable NATS_URL, or give --from"),
+    ]
+    others = [f"config.{other}" for other in _STREAM_PARTS if stream.get(other) and other != chosen]
+    if chosen not in _STREAM_PARTS:
+        others.remove("config.sources")
+        others += [f"config.sources.{one.get('name')}" for one in sources if one.get("name") != chosen]
+    left += [Omission(other, "another part of the stream: --account names the one") for other in dict.fromkeys(others)]
     left += [Omission(path, warning) for warning in mapping_warnings(mappings)]
+    options = _reading(entries, path, left)
+    is_whole = chosen not in ("subject_transform", "republish") and not all(map(_is_filtered, entries))
+    if chosen != "subject_transform" and not is_whole and FULL not in mappings:
+        # What no transform fits is not taken from the other stream, and not republished; a stream itself keeps it.
+        covered = {one for one in mappings for other in mappings if one != other and is_subset(one, other)}
+        options["filterSubject"] = [one for one in mappings if one not in covered]
+    read = source or ends[0]
+    if read.get("format") == "nats":
+        read = {**read, **{option: value for option, value in options.items() if option not in read}}
+        taken += [Adoption(path, f"source.{option}") for option in options]
+    else:
+        left += [Loss(path, f"a source of this format has no {option}: {value}") for option, value in options.items()]
     document: Document = {
         "name": name or route_name(own),
-        "source": source or ends[0],
+        "source": read,
         "mappings": mappings,
         "sink": sink or ends[1],
     }
-    return Draft(document, (Adoption(path, "mappings"),), tuple(left))
+    return Draft(document, tuple(taken), tuple(left))
+
+
+def _is_filtered(entry: Mapping[str, object]) -> bool:
+    """Return True if a mirror or a source has nothing but what its transforms or its filter fit."""
+    return bool(entry.get("subject_transforms") or entry.get("filter_subject"))
+
+
+def _reading(entries: Sequence[Mapping[str, object]], path: str, left: list[Omission]) -> Document:
+    """Return where a mirror or a source is read from, as options of the route's source.
+
+    Args:
+        entries: the objects of a part of a stream; a source may be there several times.
+        path: their place.
+        left: gets what no option can hold.
+    """
+    found: dict[str, list[object]] = {"start": [], "domain": [], "apiPrefix": []}
+    for entry in entries:
+        external = entry.get("external")
+        api = external.get("api") if isinstance(external, Mapping) else entry.get("external_api_prefix")
+        domain = _DOMAIN.fullmatch(str(api))
+        found["start"].append(entry.get("opt_start_seq") or entry.get("opt_start_time") or None)
+        found["domain"].append(domain and domain[1])
+        found["apiPrefix"].append(None if domain else api or None)
+        left += [Loss(f"{path}.{key}", "has no counterpart") for key in entry if entry[key] and key not in _READ]
+    different = [option for option, values in found.items() if any(value != values[0] for value in values)]
+    left += [Loss(path, f"is there several times, with another {option} each time") for option in different]
+    return {option: values[0] for option, values in found.items() if option not in different and values[0]}
 
 
 def _chosen(config: Mapping[str, object], account: str | None, file: Path) -> str:
