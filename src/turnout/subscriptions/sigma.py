@@ -688,16 +688,16 @@ def _text(value: object) -> str:
 
 
 def _condition(detection: Mapping[object, object], reading: _Reading) -> Condition:
-    searches = {
-        str(name): _search(str(name), body, reading)
-        for name, body in detection.items()
-        if name not in ("condition", "timeframe")
-    }
+    names = [name for name in detection if name not in ("condition", "timeframe")]
+    searches = {str(name): _search(str(name), detection[name], reading) for name in names}
     written = detection["condition"]
     expressions = written if isinstance(written, list) else [written]
     if not expressions:
         raise InexpressibleError("condition", "has no alternatives")
-    return either([parse_expression(_expression(text), searches) for text in expressions])
+    condition = either([parse_expression(_expression(text), searches) for text in expressions])
+    if "timeframe" in detection:
+        raise InexpressibleError("timeframe", "is for several events: a condition sees one")
+    return condition
 
 
 def _expression(written: object) -> str:

@@ -101,6 +101,8 @@ def test_several_documents_each_stand_for_themselves() -> None:
          "detection.s[1].b: expected a text, a number, true, false or null, found {'c': 2}"),
         ("{s: {a: 1}, condition: s | count() > 3}",
          "detection.condition: aggregates several events: a condition sees one"),
+        ("{s: {a: 1}, timeframe: 5m, condition: s}",
+         "detection.timeframe: is for several events: a condition sees one"),
     ],
 )  # fmt: skip
 def test_what_is_left(detection: str, left: str) -> None:
