@@ -21,6 +21,7 @@ from turnout.server.rest.models import SequenceNumber, any_of
 from turnout.server.routes.supervisor import Phase
 from turnout.server.routes.table import RouteEntry
 from turnout.transforms import Chain
+from turnout.transforms.options import option_text
 
 router = APIRouter(tags=["Kafka Connect"])
 
@@ -149,7 +150,7 @@ def validate_connector_config(
 ) -> dict[str, object]:
     if kind not in (CONNECTOR_CLASS, CONNECTOR_CLASS.rpartition(".")[2]):
         raise UnknownPluginError(f"no plugin is named {kind!r}; there is {CONNECTOR_CLASS}")
-    config = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in properties.items()}
+    config = {name: option_text(value) for name, value in properties.items()}
     errors: dict[str, list[str]] = {name: [] for name in config}
     try:
         Chain.from_config(config)
