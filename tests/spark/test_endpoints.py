@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,26 @@ def test_files_are_read_as_they_were_written(spark: SparkSession, tmp_path: Path
 
     written = messages.drop("seconds").orderBy("offset").collect()
     assert [row.asDict(recursive=True) for row in records] == [row.asDict(recursive=True) for row in written]
+
+
+def test_rows_of_files_that_are_no_records(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark makes null what it cannot read, and takes a number of milliseconds for seconds."""
+    lines = {
+        '{"topic": "a", "timestamp": 1767225600}': (None, datetime(2026, 1, 1, tzinfo=UTC)),
+        '{"topic": "b", "timestamp": "2026-01-01T00:00:00Z"}': (None, datetime(2026, 1, 1, tzinfo=UTC)),
+        '{"topic": "c", "value": "x", "timestamp": 1767225600000}': ("a number is in seconds", None),
+        '{"topic": "d", "offset": "7"}': ("does not fit the columns", None),
+        '{"Topic": "e"}': ("has none of the columns", None),
+    }
+    (tmp_path / "lines.json").write_text("\n".join(lines))
+    source = FileSource.model_validate({"format": "json", "path": str(tmp_path)})
+
+    # Python's times end with the year 9999, as those of a record do.
+    read = endpoint_of(source).read(spark, ReadOptions()).coalesce(1).collect()
+
+    for row, (problem, time) in zip(read, lines.values(), strict=True):
+        assert (row["problem"] is None) if problem is None else (problem in row["problem"])
+        assert (row["timestamp"] and row["timestamp"].astimezone(UTC)) == time
 
 
 def test_parquet_columns_in_another_case(spark: SparkSession, tmp_path: Path) -> None:

@@ -428,6 +428,9 @@ _SAMPLED_LINES: Final = 200
 _MOST_NAMES: Final = 20
 """Names of which a warning is given."""
 
+_LAST_YEAR: Final = 9999
+"""Year of the latest time of ISO 8601; a number of milliseconds, which Spark takes for seconds, is beyond it."""
+
 _CORRUPT: Final = "_corrupt_record"
 """Column in which Spark keeps a line that it cannot read with all its columns; without, what it cannot read is null."""
 
@@ -527,12 +530,18 @@ def _with_problems(loaded: DataFrame, *, has_json_headers: bool) -> DataFrame:
         F.forall(F.array(*(F.col(name).isNull() for name in _TYPES)), lambda one: one),
         f"the row has none of the columns of a record: {_PARTS}",
     )
+    is_late = F.year("timestamp") > _LAST_YEAR
+    reason = reason.when(
+        is_late, "the timestamp is beyond the year 9999: a number is in seconds, and a text in ISO 8601"
+    )
     headers = F.col("headers")
     if has_json_headers:
         headers = F.from_json("headers", HEADERS)
         wrong = F.col("headers").isNotNull() & headers.isNull()
         reason = reason.when(wrong, "the headers are no JSON of a list of names and values")
-    read = loaded.withColumns({"problem": reason, "value": F.coalesce(line, "value"), "headers": headers})
+    time = F.when(~is_late, F.col("timestamp"))
+    own = {"value": F.coalesce(line, "value"), "headers": headers, "timestamp": time}
+    read = loaded.withColumns({"problem": reason, **own})
     return read.select(*RECORD_COLUMNS, "problem")
 
 
