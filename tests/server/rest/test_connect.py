@@ -108,6 +108,16 @@ def test_validation_names_the_option_and_what_is_wrong(client: TestClient) -> No
     assert client.get("/connector-plugins").json()[0]["class"] == "turnout.Route"
 
 
+def test_validation_takes_null_for_absent(client: TestClient) -> None:
+    """A form that is not filled in sends nulls."""
+    stage = {"transforms": "m", "transforms.m.type": "MaskField$Value", "transforms.m.fields": "a"}
+    properties = {**stage, "transforms.m.replacement": None, "transforms.m.predicate": None}
+    answer = client.put("/connector-plugins/turnout.Route/config/validate", json=properties).json()
+
+    assert answer["error_count"] == 0
+    assert {one["value"]["name"]: one["value"]["value"] for one in answer["configs"]} == properties
+
+
 def test_validation_shows_a_part_of_what_is_long(client: TestClient) -> None:
     """A mistake is shown as short as elsewhere, however long the value is that it quotes."""
     properties = {"transforms": "m", "transforms.m.type": "x" * 100_000, "transforms.m." + "y" * 100_000: "z"}
