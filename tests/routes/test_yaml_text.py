@@ -175,3 +175,14 @@ def test_where_a_value_is_no_text() -> None:
 
     assert "0711" not in str(warning)
     assert warning.line == SMALL.count("\n") + 3
+
+
+@pytest.mark.parametrize(("source", "read"), [("no", False), ("007", 7), ("12:30", 750), ("1.10", 1.1), ("~", None)])
+def test_a_source_of_a_mapping_that_yaml_reads_as_something_else(source: str, read: object) -> None:
+    """A subject `no` is not one of the name False; in quotes it is itself."""
+    path, problem, line = only(f"{SMALL}mappings:\n  {source}: b\n")
+
+    assert (path.removeprefix("mappings").strip('.[]"'), line) == (str(read), SMALL.count("\n") + 1)
+    assert problem == f"a source is text, found {read!r}: put it in quotes"
+    quoted = Route.parse(f'{SMALL}mappings:\n  "{source}": b\n', {})
+    assert [mapping.source for mapping in quoted.mappings.mappings] == [source]

@@ -135,3 +135,11 @@ def test_a_stream_without_transforms_is_named(tmp_path: Path) -> None:
         mappings_from_file(write(tmp_path, "s.json", '{"config": {"name": "S", "subjects": ["a"]}}'))
     with pytest.raises(ConfigError, match="expected one Stream of NACK, found 2"):
         mappings_from_file(write(tmp_path, "n.yaml", NACK.replace("Consumer", "Stream")))
+
+
+def test_a_name_that_yaml_reads_as_something_else(tmp_path) -> None:
+    """The word no is false in YAML 1.1, and no subject."""
+    with pytest.raises(ConfigSyntaxError, match="a name is text, found False: put it in quotes"):
+        load_document(write(tmp_path, "mappings.yaml", "no:\n- destination: b\n"))
+    # As a server reads it, it is that text.
+    assert load_document(write(tmp_path, "plain.yaml", "no: b\n")) == {"no": "b"}

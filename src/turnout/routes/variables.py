@@ -119,7 +119,12 @@ class Variables:
         if key == _STAGES and isinstance(value, dict):
             return self._properties(value, (key,))
         if key == "mappings" and isinstance(value, dict):
-            # Sources of mappings are texts as well.
+            # Sources of mappings are texts as well. YAML reads the word no as false.
+            self.mistakes += [
+                ((key, str(source)), f"a source is text, found {source!r}: put it in quotes")
+                for source in value
+                if not isinstance(source, str)
+            ]
             value = {self.filled(str(source), (key, str(source))): target for source, target in value.items()}
         return self.fill(value, (key,))
 

@@ -263,6 +263,8 @@ def _yaml_document(text: str) -> ConfigBlock:
     found = [one for one in documents if isinstance(one, dict)]
     if len(found) != len(documents) or not found:
         raise yaml.MarkedYAMLError(problem="expected a block of mappings")
+    if odd := [name for one in found for name in one if not isinstance(name, str)]:
+        raise yaml.MarkedYAMLError(problem=f"a name is text, found {odd[0]!r}: put it in quotes")
     return found[0] if len(found) == 1 else {"apiVersion": "v1", "kind": "List", "items": found}
 
 
