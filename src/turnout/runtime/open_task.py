@@ -279,8 +279,9 @@ class OpenTask:
     def deliver(self, batch: ArrowBatch | ListedRecords, revision: int | None, tally: TaskTally) -> None:
         """Publish what becomes of a batch, matched with a revision, and count it."""
         for result in self._engine.outcomes(batch, revision):
-            tally.add(result)
+            # Messages come before counts.
             self._correct(tally, self._sink.publish(result))
+            tally.add(result)
             if self._recorder is not None:
                 self._recorder.add(result)
 

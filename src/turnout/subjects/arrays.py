@@ -376,6 +376,7 @@ class Mapper:
         self._table = table
         self._cluster = cluster
         self._arrays: _TableArrays | None = None
+        self._draws = any(_has_choice(mapping.group(cluster)) for mapping in table.mappings)
 
     def apply(self, subjects: Sequence[str], draws: Draws) -> list[str | None]:
         """Map each subject; None where the weights mean loss.
@@ -414,7 +415,7 @@ class Mapper:
 
     def _apply_each(self, subjects: Sequence[str], rows: Sequence[int], draws: Draws) -> list[str | None]:
         """Map the subjects of some rows one by one."""
-        chosen = [row for row in rows if self._is_chosen(subjects[row])]
+        chosen = [row for row in rows if self._is_chosen(subjects[row])] if self._draws else []
         chances = dict(zip(chosen, draws(chosen).tolist(), strict=True)) if chosen else {}
         return [self._table.apply(subjects[row], self._cluster, chances.get(row)) for row in rows]
 
