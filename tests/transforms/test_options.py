@@ -134,3 +134,40 @@ def test_one_of_compares_with_case_unless_told() -> None:
 def test_none_is_checked_too(value: None) -> None:
     """An option without a default may be missing."""
     assert non_empty_list(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "written", "problem"),
+    [
+        ("ReplaceField$Value", "renames", {"old": "new"}, "expected entries NAME:VALUE"),
+        ("ReplaceField$Value", "renames", [{"old": "new"}], "found an entry that is null, a list or a block"),
+        ("Cast$Value", "spec", {"n": "int32"}, "expected entries NAME:VALUE"),
+        ("MaskField$Value", "fields", {"card": None}, "found a block of names and values, expected text"),
+        ("MaskField$Value", "fields", ["card", None], "found an entry that is null"),
+        ("MaskField$Value", "fields", ["card", ["cvv"]], "found an entry that is null"),
+        ("MaskField$Value", "fields", ["card", 17, True], ""),
+        ("ReplaceField$Value", "renames", ["old:new", "a:b"], ""),
+    ],
+)
+def test_what_is_no_text(kind: str, option: str, written: object, problem: str) -> None:
+    """A file of YAML easily has a block where a text with a colon is meant."""
+    for build in (
+        lambda: Chain.from_route([{"type": kind, option: written}]),
+        lambda: Chain.from_config({"transforms": "t", "transforms.t.type": kind, f"transforms.t.{option}": written}),
+    ):
+        if not problem:
+            assert len(build().stages) == 1
+            continue
+        with pytest.raises(ConfigError) as refused:
+            build()
+        assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(("written", "expected"), [([1, 2], [1, 2]), ({"a": 1}, {"a": 1}), ("[1, 2]", [1, 2])])
+def test_an_option_whose_text_is_json(written: object, expected: object) -> None:
+    """It may be written as what its JSON is."""
+    chain = Chain.from_route([{"type": "InsertHeader", "header": "h", "value.literal": written}])
+    record = chain.apply(Record(topic="t"))
+
+    assert isinstance(record, Record)
+    assert record.headers[0].value == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Self, TypeAlias
 
 from turnout.base import options
 from turnout.base.options import REQUIRED, Kind, any_case, of_text
@@ -109,6 +109,8 @@ class Option(options.Option):
             OptionError: when the text cannot be read or the value is not valid.
         """
         value: DynamicValue = None
+        if isinstance(text, _Written):
+            text = self._of_written(text)
         if text is not None:
             try:
                 value = self.kind.read(trim(text))
@@ -121,9 +123,37 @@ class Option(options.Option):
             raise OptionError(self.name, f"{problem}, found {_abbreviated(text)}")
         return value
 
+    def _of_written(self, text: _Written) -> str:
+        """Return the text of an option that is written as a list or as a block.
+
+        Raises:
+            OptionError: it has no such text.
+        """
+        if self.block:
+            return json.dumps(text.source, ensure_ascii=False)
+        if isinstance(text.source, Mapping):
+            form = "entries NAME:VALUE" if self.last_counts else "text"
+            raise OptionError(self.name, f"found a block of names and values, expected {form}: {text}")
+        if not all(isinstance(item, str | int | float) for item in text.source):
+            raise OptionError(self.name, f"found an entry that is null, a list or a block, expected text: {text}")
+        return text
+
 
 def _abbreviated(text: str | None) -> str:
     return "null" if text is None else repr(text)
+
+
+class _Written(str):
+    """Text of what a file of YAML or JSON has as a list or as a block: *source*."""
+
+    source: Mapping[str, object] | Sequence[object]
+
+    @classmethod
+    def of(cls, text: str, source: Mapping[str, object] | Sequence[object]) -> Self:
+        """Return the text with its source."""
+        written = cls(text)
+        written.source = source
+        return written
 
 
 def option_text(value: object) -> str | None:
@@ -133,9 +163,9 @@ def option_text(value: object) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        return json.dumps(value, ensure_ascii=False)
+        return _Written.of(json.dumps(value, ensure_ascii=False), value)
     if isinstance(value, Sequence):
-        return ",".join(str(option_text(item)) for item in value)
+        return _Written.of(",".join(str(option_text(item)) for item in value), value)
     return str(value)
 
 
