@@ -105,6 +105,26 @@ def test_times_decimals_and_keys_of_numbers(tmp_path: Path) -> None:
     assert value["airline"] == ["1.75", "2013-01-01T05:17:00.123Z"]
 
 
+def test_values_of_files_stay_what_they_are(tmp_path: Path) -> None:
+    """A code that begins with a zero is no number, a text of JSON no time, and its numbers keep their digits."""
+    csv = {"format": "csv", "path": "a.csv", "key": "zip"}
+    (tmp_path / "a.csv").write_text("zip,n,few\n00501,1,\n10001,-2,3\n")
+    lines = {"format": "json", "path": "a.json", "key": "zip"}
+    (tmp_path / "a.json").write_text(
+        '{"zip": "00501", "at": "2026-01-01", "n": 12345678901234567}\r\n\n{"zip": 10001, "at": null}'
+    )
+
+    found = [route(tmp_path, table).with_tables().tables["airlines"].rows for table in (csv, lines)]
+    (tmp_path / "a.json").write_text('[{"zip": 1}]')
+    with pytest.raises(StreamError, match="expected an object in every line"):
+        route(tmp_path, lines).with_tables()
+
+    assert [rows and dict(rows.rows) for rows in found] == [
+        {"00501": {"zip": "00501", "n": 1, "few": None}, "10001": {"zip": "10001", "n": -2, "few": 3}},
+        {"00501": {"zip": "00501", "at": "2026-01-01", "n": 12345678901234567}, 10001: {"zip": 10001, "at": None}},
+    ]
+
+
 def test_entries_of_a_bucket(nats_server: NatsServer, connection: Connection, tmp_path: Path) -> None:
     """The newest of each key, without deleted ones; the revision is that of the newest entry."""
     bucket = "AIRLINES"

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from turnout.base.files import private_folder, replace_file
-from turnout.base.untrusted import is_whole
+from turnout.base.untrusted import JsonObject, is_whole, unique_object
 from turnout.codecs.arrow_columns import arrow_blocks
 from turnout.errors import ConfigError, Mistake, RecordError, StreamError
 from turnout.expressions import Inputs, TableRows
@@ -165,9 +165,9 @@ def _read(part: LookupPart, wanted: str | None) -> Lookup:
         StreamError: it cannot be read, has too many rows, or several with one key.
     """
     label = next(str(getattr(part, name)) for name in ("path", "table", "bucket") if hasattr(part, name))
+    listed: Iterable[tuple[DynamicValue, Schema | None]]
     if isinstance(part, FileLookup):
-        revision, columns = _of_file(part)
-        listed = _of_arrow(columns)
+        revision, listed = _of_file(part)
     elif isinstance(part, BucketLookup):
         revision, entries = _of_bucket(part)
         listed = ((entry, None) for entry in entries)
@@ -208,29 +208,50 @@ def _revision(number: int, identity: str) -> str:
 def _of_arrow(table: pa.Table) -> Iterator[tuple[DynamicValue, Schema | None]]:
     """Yield the rows, each with its schema."""
     for batch in table.to_batches():
-        for block in arrow_blocks(batch.to_struct_array())[0]:
+        blocks, errors = arrow_blocks(batch.to_struct_array())
+        for error in errors.values():
+            raise StreamError(f"a row of the table cannot be looked up: {error}", code=409)
+        for block in blocks:
             for value in block.whole():
                 yield value, block.schema
 
 
-def _of_file(part: FileLookup) -> tuple[str, pa.Table]:
-    """Return the revision and the rows of a file."""
-    import pyarrow.csv
-    import pyarrow.json
+def _of_file(part: FileLookup) -> tuple[str, Iterable[tuple[DynamicValue, Schema | None]]]:
+    """Return the revision and the rows of a file, each with its schema."""
     import pyarrow.parquet
 
     try:
         content = Path(part.path).read_bytes()
-        opened = io.BytesIO(content)
-        if part.format == "csv":
-            table = pyarrow.csv.read_csv(opened)
-        elif part.format == "json":
-            table = pyarrow.json.read_json(opened)
-        else:
-            table = pyarrow.parquet.read_table(opened)
-    except (OSError, pa.ArrowException) as failure:
+        revision = hashlib.sha256(content).hexdigest()[:16]
+        if part.format == "json":
+            return revision, [(_object_of(line), None) for line in content.splitlines() if line.strip()]
+        is_csv = part.format == "csv"
+        return revision, _of_arrow(_of_csv(content) if is_csv else pyarrow.parquet.read_table(io.BytesIO(content)))
+    except (OSError, ValueError, RecursionError, pa.ArrowException) as failure:
         raise StreamError(f"the table {part.path} cannot be read: {failure}", code=404) from failure
-    return hashlib.sha256(content).hexdigest()[:16], table
+
+
+def _object_of(line: bytes) -> JsonObject:
+    """Return the object of a line of JSON."""
+    found = json.loads(line.decode("utf-8-sig"), object_pairs_hook=unique_object)
+    if not isinstance(found, dict):
+        raise ValueError(f"expected an object in every line, found {line[:60]!r}")  # noqa: TRY004 - as of other lines
+    return found
+
+
+def _of_csv(content: bytes) -> pa.Table:
+    """Return the rows of a file; a column of numbers of which some begin with a zero has texts: they are codes."""
+    from pyarrow import csv
+
+    table = csv.read_csv(io.BytesIO(content))
+    numbers = [field.name for field in table.schema if pa.types.is_integer(field.type)]
+    options = csv.ConvertOptions(column_types=dict.fromkeys(numbers, pa.string()), strings_can_be_null=True)
+    texts = csv.read_csv(io.BytesIO(content), convert_options=options) if numbers else table
+    columns = [
+        text if pa.types.is_integer(column.type) and not text.equals(column.cast(text.type)) else column
+        for column, text in zip(table.columns, texts.columns, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, table.column_names)
 
 
 def _of_bucket(part: BucketLookup) -> tuple[str, list[Fields]]:
