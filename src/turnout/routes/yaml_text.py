@@ -116,6 +116,7 @@ def _lines(root: yaml.Node) -> tuple[dict[Path, int], tuple[Mistake, ...]]:
 
 
 _OPTIONS = frozenset({"transforms", "predicates", "spark", "options", "security", "catalog"})
+_WITHOUT_OPTIONS = frozenset({"mappings", "tests"})
 
 
 def _misread(root: yaml.Node, value: object, lines: dict[Path, int]) -> Iterator[Mistake]:
@@ -124,8 +125,11 @@ def _misread(root: yaml.Node, value: object, lines: dict[Path, int]) -> Iterator
     They are words for true and false, numbers with zeros at an end, in base 8, 16 or 60, and with more digits than a
     double has.
     """
+    if isinstance(root, yaml.MappingNode):
+        parts = [pair for pair in root.value if pair[0].value not in _WITHOUT_OPTIONS]
+        root = yaml.MappingNode(root.tag, parts)
     for path, text, read in _plain_values(root, value, ()):
-        is_option = not _OPTIONS.isdisjoint(path) and path[0] != "tests" and path[-1] != "negate"
+        is_option = not _OPTIONS.isdisjoint(path) and path[-1] != "negate"
         if is_option and read not in (text.removeprefix("+"), text.lower()):
             is_shown = not is_secret(str(path[-1]))
             found = f"{text}, which YAML reads as {read}" if is_shown else "a value that YAML reads otherwise"
