@@ -355,6 +355,37 @@ def test_what_would_stop_the_run(
     assert f"\nok      stream {source}: 5 messages, may be read; 4 of the latest 4 were\n" in shown
 
 
+@pytest.mark.parametrize(
+    ("start", "ok", "told"),
+    [
+        ("6", True, ""),
+        ("7", False, "the start, 7, is beyond the last message, 5: a run that begins there fails"),
+        ("{{{stream}: 7}}", False, "the start, 7, is beyond the last message, 5"),
+        ('"2999-01-01"', True, "the start, 2999-01-01, is in the future: a run begins with the next record"),
+        ('"2020-01-01"', True, ""),
+        ("latest", True, ""),
+    ],
+)
+def test_a_start_that_reads_nothing(
+    turnout: Turnout,
+    streams: tuple[Connection, str, str],
+    nats_server: NatsServer,
+    tmp_path: Path,
+    start: str,
+    ok: bool,
+    told: str,
+) -> None:
+    """A slip in it would leave all messages of the stream unread."""
+    _, source, _ = streams
+    given = start.replace("{{{stream}: 7}}", f"{{{source}: 7}}")
+    route = write(tmp_path, nats_server.url, f"{source}, start: {given}")
+
+    found, detail = checked(turnout, route)[1][f"stream {source}"]
+
+    assert (found, told in detail) == (ok, True)
+    assert told or "start" not in detail
+
+
 def test_what_is_not_there(turnout: Turnout, nats_server: NatsServer, tmp_path: Path) -> None:
     """A server, a stream, a broker, a folder and a store; the store is not made."""
     away = free_port()

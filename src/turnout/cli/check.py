@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from turnout.base.clocks import parse_time
 from turnout.base.startup import paused_gc
 from turnout.base.terminal import did_you_mean, json_text, plural
 from turnout.base.untrusted import JsonObject
@@ -174,6 +176,13 @@ class Probed:
         return f"{verdict}  {self.name}: {self.detail}"
 
 
+def _is_future(start: str) -> bool:
+    """Return True for a time to come; False for one that is over, a sequence, and a word as ``latest``."""
+    with suppress(ValueError):
+        return not start.isdecimal() and parse_time(start) > datetime.now(UTC)
+    return False
+
+
 class _FailedError(TurnoutError):
     """Raised when a check finds something that is no error of a server."""
 
@@ -259,6 +268,9 @@ class _Probing:
         if batches:
             # As one: a batch shows its first failures in full, and records come in any number of them.
             self.batches.append(pa.concat_batches(batches))
+        start = getattr(self.route.source, "start", None)
+        if isinstance(start, str) and _is_future(start.strip()):
+            raise _DoubtError(f"{detail}; the start, {start}, is in the future: a run begins with the next record")
         return detail
 
     def _of_sink(self, name: str, sink: Sink, number: int) -> Iterator[Probed]:

@@ -15,7 +15,7 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.frames import ephemeral_config, next_request, pull_body
 from turnout.nats.wire import Connection, DirectReader, PullReader, Range, create_consumer, delete_consumer, stream_info
 from turnout.nats.wire.records import with_stream
-from turnout.nats.wire.streams import schedules_problem, storing_problem
+from turnout.nats.wire.streams import StreamPosition, position_of, schedules_problem, storing_problem
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints import CheckOutput, EndpointProbe
 from turnout.runtime.nats.sink import DELIVER_TO
@@ -90,6 +90,12 @@ class NatsProbe(EndpointProbe):
         """
         state = self._info(stream)["state"]
         first, end = max(1, state["first_seq"]), state["last_seq"] + 1
+        place = position_of("start", cast("StreamPosition", self._source.start))
+        start = place.get(stream) if isinstance(place, Mapping) else place
+        if isinstance(start, int) and start > end:
+            raise StreamError(
+                f"the start, {start:,}, is beyond the last message, {end - 1:,}: a run that begins there fails"
+            )
         latest_range = Range(stream, max(first, end - count), end, self._source.filters)
         by_sequence = self._source.ack_consumer is not None
         if latest_range.end <= latest_range.start and not by_sequence:
