@@ -72,8 +72,10 @@ def test_kills_during_a_backfill(streams: Streams, tmp_path: Path) -> None:
     assert Counter(json.loads(row["value"])["n"] for row in streams.delivered()) == Counter(even)
     assert BackfillLedger(tmp_path / "checkpoint").rows == []
     matches = MatchFolder.beside(tmp_path / "checkpoint")
+    # The stream, with its identity.
+    (label,) = matches.streams()
     for id_ in ("late", "fed"):
-        found = matches.page(streams.source, hash_of(id_), -1, COUNT + 1, COUNT)
+        found = matches.pages(hash_of(id_), {label: (-1, COUNT + 1)}, COUNT)[label]
         assert np.array_equal(found, np.array(even))
     with FeedReader(Route.load(file)) as reader:
         page = reader.page("fed", COUNT - 100, 1_000)

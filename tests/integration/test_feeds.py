@@ -190,13 +190,13 @@ def test_matches_that_were_merged_give_the_same_pages(
         job.run(route, spark, checkpoint=tmp_path / "checkpoint")
     matches = MatchFolder.beside(tmp_path / "checkpoint")
     label = committed(tmp_path / "checkpoint").label(streams.source)
-    before = matches.page(label, hash_of("oulu"), 0, 1000, 1000).tolist()
+    before = matches.pages(hash_of("oulu"), {label: (0, 1000)}, 1000)[label].tolist()
 
     while matches.merge(label, 1000):
         pass
 
     assert before
-    assert matches.page(label, hash_of("oulu"), 0, 1000, 1000).tolist() == before
+    assert matches.pages(hash_of("oulu"), {label: (0, 1000)}, 1000)[label].tolist() == before
     assert [part.level for part in matches.parts(label)] == [1, 0]
 
 

@@ -81,6 +81,10 @@ ONE = hash_of("one")
 STREAM = "ORDERS"
 
 
+def page(folder: MatchFolder, after: int, until: int, limit: int) -> list[int]:
+    return folder.pages(ONE, {STREAM: (after, until)}, limit)[STREAM].tolist()
+
+
 def put(folder: MatchFolder, start: int, end: int, sequences: list[int], subscription: int = ONE) -> None:
     """Store the matches of one subscription in a part of the stream."""
     matches = Matches(np.full(len(sequences), subscription, np.uint64), np.array(sequences, np.int64))
@@ -104,9 +108,9 @@ def test_pages_are_the_same_before_and_after_merges(
     expected = sorted(sequence for sequence in everything if after < sequence < until)
 
     limit = data.draw(st.integers(1, 40))
-    assert folder.page(STREAM, ONE, after, until, limit).tolist() == expected[:limit]
+    assert page(folder, after, until, limit) == expected[:limit]
     while folder.merge(STREAM, until):
-        assert folder.page(STREAM, ONE, after, until, limit).tolist() == expected[:limit]
+        assert page(folder, after, until, limit) == expected[:limit]
 
 
 def test_parts_beyond_the_committed_position_are_not_merged(tmp_path: Path) -> None:
@@ -134,7 +138,7 @@ def test_an_interrupted_merge_is_finished(tmp_path: Path) -> None:
         pass
 
     assert [part.name for part in folder.parts(STREAM)] == [f"{STREAM}.0.80.1.matches"]
-    assert folder.page(STREAM, ONE, -1, 100, 100).tolist() == list(range(0, 80, 10))
+    assert page(folder, -1, 100, 100) == list(range(0, 80, 10))
 
 
 def test_a_part_inside_a_wide_one_is_merged_with_it(tmp_path: Path) -> None:
@@ -147,7 +151,7 @@ def test_a_part_inside_a_wide_one_is_merged_with_it(tmp_path: Path) -> None:
     while folder.merge(STREAM, 100):
         pass
 
-    assert folder.page(STREAM, ONE, -1, 100, 100).tolist() == [*range(1, 9), 99]
+    assert page(folder, -1, 100, 100) == [*range(1, 9), 99]
 
 
 def test_matches_of_a_backfill_stay_beside_those_of_runs(tmp_path: Path) -> None:
@@ -162,11 +166,9 @@ def test_matches_of_a_backfill_stay_beside_those_of_runs(tmp_path: Path) -> None
         for file in late.folder.iterdir():
             file.unlink()
     while folder.merge(STREAM, 1_000_000):
-        assert len(folder.page(STREAM, ONE, -1, 1_000_000, 100)) == 12
+        assert len(page(folder, -1, 1_000_000, 100)) == 12
 
-    assert folder.page(STREAM, ONE, -1, 1_000_000, 100).tolist() == sorted(
-        [*range(0, 80, 10), 3, 199_999, 200_001, 400_000]
-    )
+    assert page(folder, -1, 1_000_000, 100) == sorted([*range(0, 80, 10), 3, 199_999, 200_001, 400_000])
     assert [part.level for part in folder.parts(STREAM)].count(99) == 3
 
 
@@ -195,7 +197,7 @@ def test_other_names_are_refused(tmp_path: Path, name: str) -> None:
 
 def test_a_folder_that_is_not_there_has_no_matches(tmp_path: Path) -> None:
     """A route that has not run yet has empty feeds."""
-    assert MatchFolder(tmp_path / "none").page(STREAM, ONE, 0, 10, 10).tolist() == []
+    assert page(MatchFolder(tmp_path / "none"), 0, 10, 10) == []
 
 
 def test_partitions_are_streams_of_their_own(tmp_path: Path) -> None:

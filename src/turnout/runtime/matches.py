@@ -348,21 +348,6 @@ class MatchFolder:
             for stream, (after, until) in spans.items()
         }
 
-    def page(self, stream: str, subscription: int, after: int, until: int, limit: int) -> Sequences:
-        """Return sequences of a subscription's matches, ascending and each once.
-
-        Args:
-            stream: stream of the sequences.
-            subscription: the hash of its id.
-            after: the page begins behind this sequence.
-            until: the page ends before this sequence, the route's committed position.
-            limit: number of sequences.
-
-        Raises:
-            MatchFileError: a file is damaged.
-        """
-        return self._page(self.parts(stream), subscription, after, until, limit)
-
     def _page(self, parts: list[MatchPart], subscription: int, after: int, until: int, limit: int) -> Sequences:
         found = np.zeros(0, np.int64)
         for part in parts:
