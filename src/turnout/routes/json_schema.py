@@ -144,7 +144,7 @@ def _schemas(option: Option) -> list[JsonSchema]:
         return _words(option.check)
     least = 0 if _takes(option, "") else 1
     if option.kind is STRING:
-        block: list[JsonSchema] = [{"type": "object"}] if option.block else []
+        block: list[JsonSchema] = [{"type": ["object", "array"]}] if option.block else []
         return [{"type": _SCALAR, **_length(least)}, *block]
     if option.kind is LIST:
         items = {"type": "array", "items": {"type": _SCALAR}, **({"minItems": least} if least else {})}
