@@ -23,7 +23,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 MOST_LINES = 780
 """Maximum number of lines of a module."""
-MOST = {"modules": 480, "code_lines": 103_850, "any": 194}
+MOST = {"modules": 480, "code_lines": 103_845, "any": 193}
 """Limits of the whole package."""
 
 

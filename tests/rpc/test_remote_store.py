@@ -187,8 +187,10 @@ def test_rules_apply_to_bulk(store):
     """One bad subscription among many is named, and none is stored."""
     bad = Subscription(["d"], not_(kiwi("k", "v")))
 
-    with pytest.raises(SubscriptionInvalidError, match=r"subscription 1 of 2.*LIM-1"):
+    with pytest.raises(SubscriptionInvalidError, match=r"\Asubscription 2 of 2: route.*LIM-1"):
         store.create_many([subscription(), bad])
+    with pytest.raises(SubscriptionInvalidError, match=r"\Aroute.condition: .*LIM-1"):
+        store.create(bad)
     assert len(store.snapshot()) == 0
 
 

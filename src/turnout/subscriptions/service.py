@@ -227,7 +227,7 @@ class SubscriptionService:
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """Store all subscriptions, or none if one is refused, and return their ids."""
         new = list(map(self._with_quota, subscriptions))
-        for number, subscription in enumerate(new):
+        for number, subscription in enumerate(new, 1):
             try:
                 check(subscription)
                 self._check_rights(subscription)
