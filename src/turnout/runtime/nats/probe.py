@@ -90,8 +90,8 @@ class NatsProbe(EndpointProbe):
         """
         state = self._info(stream)["state"]
         first, end = max(1, state["first_seq"]), state["last_seq"] + 1
-        place = position_of("start", cast("StreamPosition", self._source.start))
-        start = place.get(stream) if isinstance(place, Mapping) else place
+        position = position_of("start", cast("StreamPosition", self._source.start))
+        start = position.get(stream) if isinstance(position, Mapping) else position
         if isinstance(start, int) and start > end:
             raise StreamError(
                 f"the start, {start:,}, is beyond the last message, {end - 1:,}: a run that begins there fails"
