@@ -19,7 +19,7 @@ from turnout.demo.kafka_broker import KafkaBroker
 from turnout.errors import TurnoutError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
-from turnout.spark.session.build import build_session
+from turnout.spark.session.build import build_session, low_latency_session
 
 REPEATS = 3
 SIZES = ((60, 1.0), (1024, 0.2), (65_536, 0.01))
@@ -52,8 +52,8 @@ def broker_and_session(stack: ExitStack) -> tuple[Any, Any]:
         broker = stack.enter_context(KafkaBroker(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
     except TurnoutError as missing:
         raise CannotRunError(str(missing)) from missing
-    # An open split has a slot to itself.
-    spark = build_session("turnout-bench", master="local[4]", conf=properties)
+    # An open split has a slot to itself. Routes have these properties in a session of their own.
+    spark = build_session("turnout-bench", master="local[4]", conf={**properties, **low_latency_session()})
     stack.callback(spark.stop)
     return spark, broker
 
