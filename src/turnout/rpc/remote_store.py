@@ -99,7 +99,8 @@ class RemoteStore(StoreBase):
             except grpc.RpcError as failure:
                 if failure.code() is not grpc.StatusCode.UNIMPLEMENTED:
                     raise
-            return list(self._storage.CreateMany(map(subscription_to, map(whole_subscription, read)), **call).ids)
+            messages = [subscription_to(whole_subscription(one)) for one in read]
+            return list(self._storage.CreateMany(iter(messages), **call).ids)
 
     def read(self, id: str) -> Subscription:
         """See `Store.read`."""

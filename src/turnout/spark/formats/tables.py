@@ -540,9 +540,8 @@ def _with_problems(loaded: DataFrame, *, has_json_headers: bool) -> DataFrame:
         wrong = F.col("headers").isNotNull() & headers.isNull()
         reason = reason.when(wrong, "the headers are no JSON of a list of names and values")
     time = F.when(~is_late, F.col("timestamp"))
-    own = {"value": F.coalesce(line, "value"), "headers": headers, "timestamp": time}
-    read = loaded.withColumns({"problem": reason, **own})
-    return read.select(*RECORD_COLUMNS, "problem")
+    columns = {"problem": reason, "value": F.coalesce(line, "value"), "headers": headers, "timestamp": time}
+    return loaded.withColumns(columns).select(*RECORD_COLUMNS, "problem")
 
 
 def _as_records(loaded: DataFrame) -> DataFrame:
